@@ -1,0 +1,119 @@
+"""What both colours share: placeholders, errors, and the checks of a host's connection."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Composed, Identifier
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from river.errors import DatabaseError, ErrorClass, HandleClosedError, TransactionRequiredError
+
+_NAMED = re.compile(r"(?<![:\w]):(\w+)")
+
+_CLASSES = {
+    "23505": ErrorClass.UNIQUE_VIOLATION,
+    "42P01": ErrorClass.UNDEFINED_TABLE,
+    "57014": ErrorClass.CANCELLED,
+    "40001": ErrorClass.TRANSIENT,
+    "40P01": ErrorClass.TRANSIENT,
+    "55P03": ErrorClass.TRANSIENT,
+    "57P01": ErrorClass.CONNECTION_LOST,
+    "57P02": ErrorClass.CONNECTION_LOST,
+    "57P03": ErrorClass.CONNECTION_LOST,
+}
+"""By SQLSTATE; see appendix A of PostgreSQL's documentation."""
+
+
+@functools.lru_cache(maxsize=1024)
+def to_psycopg(sql: str) -> SQL:
+    """A statement's text with psycopg's placeholders. The texts are River's own, and few."""
+    # SQL() asks for a literal, which a cached text cannot be: nothing of a user's is ever in it.
+    text: Any = _NAMED.sub(r"%(\1)s", sql.replace("%", "%%"))
+    return SQL(text)
+
+
+def database_error(error: psycopg.Error) -> DatabaseError:
+    """What River says of an error on a connection of its own."""
+    return DatabaseError(
+        str(error) or type(error).__name__,
+        sqlstate=error.sqlstate,
+        constraint=error.diag.constraint_name,
+        error_class=classify(error),
+    )
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Turn psycopg's errors into River's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise database_error(error) from error
+
+
+def classify(error: psycopg.Error) -> ErrorClass:
+    """What kind of failure it is."""
+    state = error.sqlstate
+    if state is None:
+        return ErrorClass.CONNECTION_LOST if isinstance(error, psycopg.OperationalError) else ErrorClass.OTHER
+    if state[:2] == "08":
+        return ErrorClass.CONNECTION_LOST
+    return _CLASSES.get(state, ErrorClass.TRANSIENT if state[:2] == "53" else ErrorClass.OTHER)
+
+
+def check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a host's connection on which a job could not be part of the host's transaction.
+
+    Raises:
+        HandleClosedError: It is closed.
+        TransactionRequiredError: It is in autocommit without a transaction, or its transaction has failed.
+    """
+    if connection.closed:
+        raise HandleClosedError("the psycopg connection is closed: hand over an open one")
+    status = connection.info.transaction_status
+    if status is TransactionStatus.INERROR:
+        raise TransactionRequiredError(
+            "the transaction of the psycopg connection has failed, so nothing can be written in it: "
+            "roll it back and begin again"
+        )
+    if connection.autocommit and status is TransactionStatus.IDLE:
+        raise TransactionRequiredError(
+            "the psycopg connection is in autocommit and no transaction is open, so the job would be committed by "
+            "itself: open one with `with connection.transaction():`"
+        )
+
+
+def connection_settings(pool: ConnectionPool[Any] | AsyncConnectionPool[Any]) -> tuple[str, dict[str, Any]]:
+    """How the pool connects, for a connection outside of it that is to listen."""
+    # From psycopg_pool 3.3 on, either may be a function, for credentials that change.
+    conninfo: Any = pool.conninfo
+    kwargs: Any = pool.kwargs
+    settings = (kwargs() if callable(kwargs) else kwargs) or {}
+    return (
+        conninfo() if callable(conninfo) else conninfo,
+        {**settings, "autocommit": True, "row_factory": psycopg.rows.tuple_row},
+    )
+
+
+def listen_statement(channel: str) -> Composed:
+    """LISTEN, with the channel's name as it is."""
+    return SQL("LISTEN {}").format(Identifier(channel))
+
+
+def shut_down(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """End whatever waits on this connection's socket, from any thread. The connection is lost."""
+    try:
+        # A duplicate, because closing a file descriptor that libpq holds would not be ours to do.
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+    except (OSError, psycopg.Error):
+        pass  # closed already: nothing waits on it

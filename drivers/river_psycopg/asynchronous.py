@@ -1,0 +1,134 @@
+"""The asyncio driver: an `AsyncConnectionPool`, or connections that the host holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import psycopg
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool
+
+from river.driver import AsyncListener, Notification
+from river.operation import AsyncExecutor, Database, Rows, Statement
+
+from ._common import connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
+
+
+class AsyncConnectionExecutor(AsyncExecutor):
+    """Runs statements on a connection through a cursor of its own.
+
+    The cursor is made here and not by ``connection.cursor()``, so that the host's row factory, cursor class and
+    binary setting do not decide what River reads.
+    """
+
+    database: Database = "postgresql"
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are psycopg's own."""
+        async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(to_psycopg(statement.sql), dict(statement.parameters))
+            return await cursor.fetchall() if cursor.description else []
+
+
+class AsyncOwnedExecutor(AsyncConnectionExecutor):
+    """Runs statements on a connection that River checked out itself."""
+
+    async def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are River's."""
+        try:
+            return await super().execute(statement)
+        except psycopg.Error as error:
+            raise database_error(error) from error
+
+    def abort(self) -> None:
+        """Shut the connection's socket down."""
+        shut_down(self._connection)
+
+
+class AsyncPsycopgDriver:
+    """River on a psycopg connection pool, in the event loop that the pool belongs to.
+
+    Args:
+        pool: The host's pool; the host opens and closes it.
+    """
+
+    database: Database = "postgresql"
+    supports_listen = True
+
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._pool = pool
+        self._owns_pool = False
+
+    @classmethod
+    def connect(cls, url: str, *, max_size: int = 10) -> Self:
+        """A driver with a pool of its own, opened when first used and closed by `close`.
+
+        Args:
+            url: A libpq URL or connection string.
+            max_size: How many connections it may hold.
+        """
+        driver = cls(AsyncConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river"))
+        driver._owns_pool = True
+        return driver
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncExecutor]:
+        """One transaction: committed when left, rolled back when left by an exception."""
+        with errors():
+            async with self._checkout() as connection, connection.transaction():
+                yield AsyncOwnedExecutor(connection)
+
+    @asynccontextmanager
+    async def autocommit(self) -> AsyncIterator[AsyncExecutor]:
+        """A connection on which each statement commits by itself, in one round trip."""
+        with errors():
+            async with self._checkout() as connection:
+                before = connection.autocommit
+                await connection.set_autocommit(True)
+                try:
+                    yield AsyncOwnedExecutor(connection)
+                finally:
+                    if not connection.closed:
+                        await connection.set_autocommit(before)
+
+    @asynccontextmanager
+    async def listen(self, channels: Sequence[str]) -> AsyncIterator[AsyncListener]:
+        """A connection of its own that listens to *channels*, opened like those of the pool."""
+        with errors():
+            conninfo, kwargs = connection_settings(self._pool)
+            async with await psycopg.AsyncConnection.connect(conninfo, **kwargs) as connection:
+                for channel in channels:
+                    await connection.execute(listen_statement(channel))
+                yield _AsyncPsycopgListener(connection)
+
+    async def close(self) -> None:
+        """Close the pool, if it was made by `connect`."""
+        if self._owns_pool:
+            await self._pool.close()
+
+    @asynccontextmanager
+    async def _checkout(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        if self._owns_pool:
+            await self._pool.open()
+        async with self._pool.connection() as connection:
+            yield connection
+
+
+class _AsyncPsycopgListener:
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def wait(self, seconds: float) -> list[Notification]:
+        with errors():
+            return [
+                Notification(notify.channel, notify.payload)
+                async for notify in self._connection.notifies(timeout=seconds, stop_after=1)
+            ]
+
+    def abort(self) -> None:
+        shut_down(self._connection)

@@ -1,0 +1,133 @@
+"""The blocking driver: a `ConnectionPool`, or connections that the host holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import psycopg
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool
+
+from river.driver import Listener, Notification
+from river.operation import Database, Executor, Rows, Statement
+
+from ._common import connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
+
+
+class ConnectionExecutor(Executor):
+    """Runs statements on a connection through a cursor of its own.
+
+    The cursor is made here and not by ``connection.cursor()``, so that the host's row factory, cursor class and
+    binary setting do not decide what River reads.
+    """
+
+    database: Database = "postgresql"
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are psycopg's own."""
+        with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
+            cursor.execute(to_psycopg(statement.sql), dict(statement.parameters))
+            return cursor.fetchall() if cursor.description else []
+
+
+class OwnedExecutor(ConnectionExecutor):
+    """Runs statements on a connection that River checked out itself."""
+
+    def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are River's."""
+        try:
+            return super().execute(statement)
+        except psycopg.Error as error:
+            raise database_error(error) from error
+
+    def abort(self) -> None:
+        """Shut the connection's socket down."""
+        shut_down(self._connection)
+
+
+class PsycopgDriver:
+    """River on a psycopg connection pool.
+
+    Args:
+        pool: The host's pool; the host opens and closes it.
+    """
+
+    database: Database = "postgresql"
+    supports_listen = True
+
+    def __init__(self, pool: ConnectionPool[Any]) -> None:
+        self._pool = pool
+        self._owns_pool = False
+
+    @classmethod
+    def connect(cls, url: str, *, max_size: int = 10) -> Self:
+        """A driver with a pool of its own, opened when first used and closed by `close`.
+
+        Args:
+            url: A libpq URL or connection string.
+            max_size: How many connections it may hold.
+        """
+        driver = cls(ConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river"))
+        driver._owns_pool = True
+        return driver
+
+    @contextmanager
+    def transaction(self) -> Iterator[Executor]:
+        """One transaction: committed when left, rolled back when left by an exception."""
+        with errors(), self._checkout() as connection:
+            with connection.transaction():
+                yield OwnedExecutor(connection)
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Executor]:
+        """A connection on which each statement commits by itself, in one round trip."""
+        with errors(), self._checkout() as connection:
+            before = connection.autocommit
+            connection.autocommit = True
+            try:
+                yield OwnedExecutor(connection)
+            finally:
+                if not connection.closed:
+                    connection.autocommit = before
+
+    @contextmanager
+    def listen(self, channels: Sequence[str]) -> Iterator[Listener]:
+        """A connection of its own that listens to *channels*, opened like those of the pool."""
+        with errors():
+            conninfo, kwargs = connection_settings(self._pool)
+            with psycopg.Connection.connect(conninfo, **kwargs) as connection:
+                for channel in channels:
+                    connection.execute(listen_statement(channel))
+                yield _PsycopgListener(connection)
+
+    def close(self) -> None:
+        """Close the pool, if it was made by `connect`."""
+        if self._owns_pool:
+            self._pool.close()
+
+    @contextmanager
+    def _checkout(self) -> Iterator[psycopg.Connection[Any]]:
+        if self._owns_pool:
+            self._pool.open()
+        with self._pool.connection() as connection:
+            yield connection
+
+
+class _PsycopgListener:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def wait(self, seconds: float) -> list[Notification]:
+        with errors():
+            return [
+                Notification(notify.channel, notify.payload)
+                for notify in self._connection.notifies(timeout=seconds, stop_after=1)
+            ]
+
+    def abort(self) -> None:
+        shut_down(self._connection)

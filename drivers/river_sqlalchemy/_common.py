@@ -1,0 +1,174 @@
+"""What both colours share: statements, errors, and the checks of a host's connection or session."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, TextClause, exc, text
+from sqlalchemy.engine import TwoPhaseTransaction
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from river.errors import (
+    ConfigurationError,
+    DatabaseError,
+    ErrorClass,
+    HandleClosedError,
+    HandleError,
+    TransactionRequiredError,
+)
+from river.operation import Database
+
+_CLASSES = {
+    "23505": ErrorClass.UNIQUE_VIOLATION,
+    "42P01": ErrorClass.UNDEFINED_TABLE,
+    "57014": ErrorClass.CANCELLED,
+    "40001": ErrorClass.TRANSIENT,
+    "40P01": ErrorClass.TRANSIENT,
+    "55P03": ErrorClass.TRANSIENT,
+    "57P01": ErrorClass.CONNECTION_LOST,
+    "57P02": ErrorClass.CONNECTION_LOST,
+    "57P03": ErrorClass.CONNECTION_LOST,
+}
+"""By SQLSTATE; see appendix A of PostgreSQL's documentation."""
+
+_INERROR = 3
+"""libpq's PQTRANS_INERROR, as psycopg and psycopg2 report it."""
+
+
+@functools.lru_cache(maxsize=1024)
+def to_text(sql: str) -> TextClause:
+    """A statement's text as SQLAlchemy executes it: compiled once, cached by SQLAlchemy after that."""
+    return text(sql)
+
+
+def database_of(engine: Engine | AsyncEngine) -> Database:
+    """The database behind an engine.
+
+    Raises:
+        ConfigurationError: River does not know it.
+    """
+    name = engine.dialect.name
+    if name == "postgresql":
+        return "postgresql"
+    if name == "sqlite":
+        return "sqlite"
+    raise ConfigurationError(f"River works on PostgreSQL and SQLite, not on {name}")
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Turn SQLAlchemy's errors into River's."""
+    try:
+        yield
+    except exc.SQLAlchemyError as error:
+        raise database_error(error) from error
+
+
+def database_error(error: exc.SQLAlchemyError) -> DatabaseError:
+    """What River says of an error on a connection of its own; the DB-API's text, without the statement."""
+    original = getattr(error, "orig", None)
+    sqlstate = _sqlstate(original)
+    return DatabaseError(
+        str(original or error) or type(error).__name__,
+        sqlstate=sqlstate,
+        constraint=_constraint(original),
+        error_class=_classify(error, sqlstate),
+    )
+
+
+def _classify(error: exc.SQLAlchemyError, sqlstate: str | None) -> ErrorClass:
+    if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
+        return ErrorClass.CONNECTION_LOST
+    if sqlstate is None:
+        lost = isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
+        return ErrorClass.CONNECTION_LOST if lost else ErrorClass.OTHER
+    if sqlstate[:2] == "08":
+        return ErrorClass.CONNECTION_LOST
+    return _CLASSES.get(sqlstate, ErrorClass.TRANSIENT if sqlstate[:2] == "53" else ErrorClass.OTHER)
+
+
+def _sqlstate(original: Any) -> str | None:
+    """Each DB-API keeps it elsewhere: psycopg and asyncpg, psycopg2, pg8000."""
+    for name in ("sqlstate", "pgcode"):
+        state = getattr(original, name, None)
+        if isinstance(state, str):
+            return state
+    return _pg8000_field(original, "C")
+
+
+def _constraint(original: Any) -> str | None:
+    name = getattr(getattr(original, "diag", None), "constraint_name", None)
+    name = name or getattr(getattr(original, "__cause__", None), "constraint_name", None)
+    return name if isinstance(name, str) else _pg8000_field(original, "n")
+
+
+def _pg8000_field(original: Any, field: str) -> str | None:
+    fields = original.args[0] if getattr(original, "args", None) else None
+    value = fields.get(field) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def check_usable(connection: Connection) -> None:
+    """Refuse a host's connection on which a job could not be part of the host's transaction.
+
+    Raises:
+        HandleClosedError: It is closed.
+        TransactionRequiredError: It is in autocommit, or its transaction has failed.
+        HandleError: Its transaction is a two-phase one.
+    """
+    if connection.closed:
+        raise HandleClosedError("the SQLAlchemy connection is closed: hand over an open one")
+    if isinstance(connection.get_transaction(), TwoPhaseTransaction):
+        refuse_two_phase()
+    if connection.invalidated:
+        return  # SQLAlchemy says so better, at the first statement
+    dbapi_connection: Any = connection.connection.dbapi_connection
+    # in_transaction() and get_isolation_level() say what was asked for; this asks the connection, whoever set it.
+    if connection.dialect.detect_autocommit_setting(dbapi_connection):
+        raise TransactionRequiredError(
+            "the SQLAlchemy connection is in autocommit, so the job would be committed by itself: use an engine "
+            "or connection without isolation_level='AUTOCOMMIT'"
+        )
+    # Only psycopg and psycopg2 can tell without asking the server.
+    info = getattr(connection.connection.driver_connection, "info", None)
+    if getattr(info, "transaction_status", None) == _INERROR:
+        raise TransactionRequiredError(
+            "the transaction of the SQLAlchemy connection has failed, so nothing can be written in it: roll it back "
+            "and begin again"
+        )
+
+
+def refuse_two_phase() -> None:
+    """Refuse a two-phase transaction.
+
+    Raises:
+        HandleError: Always.
+    """
+    raise HandleError(
+        "a two-phase transaction cannot take jobs: PostgreSQL refuses to prepare one that sends notifications. "
+        "Use a session without twophase=True"
+    )
+
+
+def shut_down(driver_connection: Any) -> None:
+    """End whatever waits on a DB-API connection's socket, from any thread. The connection is lost."""
+    try:
+        with socket.socket(fileno=os.dup(_fileno(driver_connection))) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+    except Exception:  # noqa: BLE001, S110 - each library says "closed already" in its own way
+        pass
+
+
+def _fileno(driver_connection: Any) -> int:
+    fileno = getattr(driver_connection, "fileno", None)
+    if callable(fileno):  # psycopg, psycopg2
+        return int(fileno())
+    transport = getattr(driver_connection, "_transport", None)
+    if transport is not None:  # asyncpg has no public way to its socket
+        return int(transport.get_extra_info("socket").fileno())
+    return int(driver_connection._usock.fileno())  # noqa: SLF001 - nor has pg8000

@@ -1,0 +1,143 @@
+"""LISTEN, under SQLAlchemy: on a connection that was detached from the host's pool, in its DB-API's own way.
+
+pg8000 has no way to wait for a notification without a query, so under it a client polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Dialect
+
+from river.driver import AsyncListener, Listener, Notification
+from river.errors import DatabaseError, ErrorClass
+
+from ._common import shut_down
+
+
+def can_listen(dialect: Dialect) -> bool:
+    """Whether notifications can be waited for over this DB-API."""
+    return dialect.name == "postgresql" and dialect.driver in ("psycopg", "psycopg_async", "psycopg2", "asyncpg")
+
+
+def blocking_listener(driver_connection: Any, channels: Sequence[str]) -> Listener:
+    """Listen to *channels* on a psycopg or psycopg2 connection."""
+    driver_connection.autocommit = True
+    with driver_connection.cursor() as cursor:
+        for channel in channels:
+            cursor.execute(f"LISTEN {_quoted(channel)}")
+    psycopg3 = hasattr(driver_connection, "notifies") and callable(driver_connection.notifies)
+    return (_PsycopgListener if psycopg3 else _Psycopg2Listener)(driver_connection)
+
+
+@asynccontextmanager
+async def async_listener(driver_connection: Any, channels: Sequence[str]) -> AsyncIterator[AsyncListener]:
+    """Listen to *channels* on a psycopg or asyncpg connection, and close it afterwards."""
+    if hasattr(driver_connection, "add_listener"):
+        listener: AsyncListener = await _AsyncpgListener.on(driver_connection, channels)
+        close = driver_connection.close(timeout=5)
+    else:
+        await driver_connection.set_autocommit(True)
+        for channel in channels:
+            await driver_connection.execute(f"LISTEN {_quoted(channel)}")
+        listener = _AsyncPsycopgListener(driver_connection)
+        close = driver_connection.close()
+    try:
+        yield listener
+    finally:
+        await close
+
+
+class _PsycopgListener:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def wait(self, seconds: float) -> list[Notification]:
+        with _lost():
+            return [
+                Notification(notify.channel, notify.payload)
+                for notify in self._connection.notifies(timeout=seconds, stop_after=1)
+            ]
+
+    def abort(self) -> None:
+        shut_down(self._connection)
+
+
+class _Psycopg2Listener:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def wait(self, seconds: float) -> list[Notification]:
+        with _lost():
+            if not self._connection.notifies:
+                select.select([self._connection], [], [], seconds)
+                self._connection.poll()
+            heard, self._connection.notifies[:] = list(self._connection.notifies), []
+            return [Notification(notify.channel, notify.payload) for notify in heard]
+
+    def abort(self) -> None:
+        shut_down(self._connection)
+
+
+class _AsyncPsycopgListener:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def wait(self, seconds: float) -> list[Notification]:
+        with _lost():
+            return [
+                Notification(notify.channel, notify.payload)
+                async for notify in self._connection.notifies(timeout=seconds, stop_after=1)
+            ]
+
+    def abort(self) -> None:
+        shut_down(self._connection)
+
+
+class _AsyncpgListener:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+
+    @classmethod
+    async def on(cls, connection: Any, channels: Sequence[str]) -> _AsyncpgListener:
+        listener = cls(connection)
+        connection.add_termination_listener(lambda _: listener._heard.put_nowait(None))
+        for channel in channels:
+            await connection.add_listener(channel, listener._hear)
+        return listener
+
+    async def wait(self, seconds: float) -> list[Notification]:
+        try:
+            async with asyncio.timeout(seconds):
+                first = await self._heard.get()
+        except TimeoutError:
+            return []
+        if first is None or self._connection.is_closed():
+            raise DatabaseError("the listening connection was lost", error_class=ErrorClass.CONNECTION_LOST)
+        return [first]
+
+    def abort(self) -> None:
+        self._connection.terminate()
+
+    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
+        self._heard.put_nowait(Notification(channel, str(payload)))
+
+
+class _lost:  # noqa: N801 - a context manager, used as a function is
+    """Whatever a DB-API raises while it waits means that the connection is lost."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception):
+            raise DatabaseError(str(error), error_class=ErrorClass.CONNECTION_LOST) from error
+
+
+def _quoted(channel: str) -> str:
+    return '"' + channel.replace('"', '""') + '"'

@@ -1,0 +1,97 @@
+"""The asyncio driver: an `AsyncEngine`, or connections that the host holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from river.driver import AsyncListener
+from river.operation import AsyncExecutor, Database, Rows, Statement
+
+from ._common import database_of, errors, shut_down, to_text
+from ._listen import async_listener, can_listen
+
+
+class AsyncConnectionExecutor(AsyncExecutor):
+    """Runs statements on a SQLAlchemy connection, through SQLAlchemy."""
+
+    def __init__(self, connection: AsyncConnection, database: Database) -> None:
+        self.database = database
+        self._connection = connection
+
+    async def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are SQLAlchemy's own."""
+        result = await self._connection.execute(to_text(statement.sql), statement.parameters)
+        return result.fetchall() if result.returns_rows else []
+
+
+class AsyncOwnedExecutor(AsyncConnectionExecutor):
+    """Runs statements on a connection that River checked out itself."""
+
+    def __init__(self, connection: AsyncConnection, database: Database) -> None:
+        super().__init__(connection, database)
+        pooled = connection.sync_connection
+        self._driver_connection = pooled.connection.driver_connection if pooled else None
+
+    async def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are River's."""
+        with errors():
+            return await super().execute(statement)
+
+    def abort(self) -> None:
+        """Shut the connection's socket down."""
+        shut_down(self._driver_connection)
+
+
+class AsyncSQLAlchemyDriver:
+    """River on a SQLAlchemy asyncio engine, in the event loop that uses it.
+
+    Args:
+        engine: The host's engine; the host disposes of it.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.database: Database = database_of(engine)
+        self.supports_listen = can_listen(engine.dialect)
+        self._engine = engine
+        # The same pool; what is checked out through it commits each statement by itself.
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._owns_engine = False
+
+    @classmethod
+    def owning(cls, engine: AsyncEngine) -> AsyncSQLAlchemyDriver:
+        """A driver whose `close` disposes of the engine."""
+        driver = cls(engine)
+        driver._owns_engine = True
+        return driver
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncExecutor]:
+        """One transaction: committed when left, rolled back when left by an exception."""
+        with errors():
+            async with self._engine.begin() as connection:
+                yield AsyncOwnedExecutor(connection, self.database)
+
+    @asynccontextmanager
+    async def autocommit(self) -> AsyncIterator[AsyncExecutor]:
+        """A connection on which each statement commits by itself, in one round trip."""
+        with errors():
+            async with self._autocommit.connect() as connection:
+                yield AsyncOwnedExecutor(connection, self.database)
+
+    @asynccontextmanager
+    async def listen(self, channels: Sequence[str]) -> AsyncIterator[AsyncListener]:
+        """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
+        with errors():
+            async with self._engine.connect() as connection:
+                raw = await connection.get_raw_connection()
+                raw.detach()
+                async with async_listener(raw.driver_connection, channels) as listener:
+                    yield listener
+
+    async def close(self) -> None:
+        """Dispose of the engine, if River made it."""
+        if self._owns_engine:
+            await self._engine.dispose()

@@ -1,0 +1,98 @@
+"""The blocking driver: an `Engine`, or connections that the host holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine
+
+from river.driver import Listener
+from river.operation import Database, Executor, Rows, Statement
+
+from ._common import database_of, errors, shut_down, to_text
+from ._listen import blocking_listener, can_listen
+
+
+class ConnectionExecutor(Executor):
+    """Runs statements on a SQLAlchemy connection, through SQLAlchemy."""
+
+    def __init__(self, connection: Connection, database: Database) -> None:
+        self.database = database
+        self._connection = connection
+
+    def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are SQLAlchemy's own."""
+        result = self._connection.execute(to_text(statement.sql), statement.parameters)
+        return result.fetchall() if result.returns_rows else []
+
+
+class OwnedExecutor(ConnectionExecutor):
+    """Runs statements on a connection that River checked out itself."""
+
+    def __init__(self, connection: Connection, database: Database) -> None:
+        super().__init__(connection, database)
+        self._driver_connection = connection.connection.driver_connection
+
+    def execute(self, statement: Statement) -> Rows:
+        """Run one statement; errors are River's."""
+        with errors():
+            return super().execute(statement)
+
+    def abort(self) -> None:
+        """Shut the connection's socket down."""
+        shut_down(self._driver_connection)
+
+
+class SQLAlchemyDriver:
+    """River on a SQLAlchemy engine.
+
+    Args:
+        engine: The host's engine; the host disposes of it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.database: Database = database_of(engine)
+        self.supports_listen = can_listen(engine.dialect)
+        self._engine = engine
+        # The same pool; what is checked out through it commits each statement by itself.
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._owns_engine = False
+
+    @classmethod
+    def owning(cls, engine: Engine) -> SQLAlchemyDriver:
+        """A driver whose `close` disposes of the engine."""
+        driver = cls(engine)
+        driver._owns_engine = True
+        return driver
+
+    @contextmanager
+    def transaction(self) -> Iterator[Executor]:
+        """One transaction: committed when left, rolled back when left by an exception."""
+        with errors(), self._engine.begin() as connection:
+            yield OwnedExecutor(connection, self.database)
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Executor]:
+        """A connection on which each statement commits by itself, in one round trip."""
+        with errors(), self._autocommit.connect() as connection:
+            yield OwnedExecutor(connection, self.database)
+
+    @contextmanager
+    def listen(self, channels: Sequence[str]) -> Iterator[Listener]:
+        """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
+        with errors():
+            fairy = self._engine.raw_connection()
+            fairy.detach()
+            try:
+                yield blocking_listener(fairy.driver_connection, channels)
+            finally:
+                fairy.close()
+
+    def close(self) -> None:
+        """Dispose of the engine, if River made it."""
+        if self._owns_engine:
+            self._engine.dispose()
+
+
+__all__ = ["ConnectionExecutor", "OwnedExecutor", "SQLAlchemyDriver"]

@@ -1,0 +1,305 @@
+"""Args of jobs: from the host's own class to JSON text and back.
+
+An args class is any dataclass, attrs class, msgspec Struct or pydantic model with a ``kind``, or any class that
+has ``to_json()`` (and ``from_json(text)``, if it is to be worked here). `codec_of` finds out once per class
+how its instances are written and read.
+
+Whatever is wrong with a value is said here, before any statement, and names the field: encoding decodes its own
+result again, because a dataclass does not check its fields and a worker would be the first to notice. What
+PostgreSQL would refuse, and thereby abort the host's transaction (U+0000, half a surrogate pair), and what JSON
+would silently change (NaN, infinities) are refused here too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, runtime_checkable
+
+import msgspec
+from typing_extensions import TypeVar
+
+from .errors import ConfigurationError, InvalidArgsError
+
+A = TypeVar("A", default=Any)
+
+
+class Args(Protocol):
+    """What `insert` accepts: an object with a ``kind``, of a class that River can write as JSON."""
+
+    @property
+    def kind(self) -> str:
+        """Names the type of the job for every process and language that works it; 1 to 127 characters."""
+        ...
+
+
+@runtime_checkable
+class _WritesItself(Protocol):
+    def to_json(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobArgs:
+    """Args without a class of their own: a kind, and a mapping of JSON values.
+
+    Workers registered with ``workers.work(kind=...)`` receive the mapping as ``job.args``.
+    """
+
+    kind: str
+    args: Mapping[str, Any]
+
+    def to_json(self) -> str:
+        """The mapping as JSON.
+
+        Raises:
+            InvalidArgsError: It holds something that is not JSON; the message names where.
+        """
+        try:
+            return json.dumps(self.args, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgsError(_complaint(self.kind, _culprit(self.args) or str(error))) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[A]):
+    """How values of one args class are written and read.
+
+    Attributes:
+        encode: The JSON text of a value.
+        decode: The value of a JSON text; raises any exception if it is not one.
+        plain: The value as dicts, lists and scalars, to look for what JSON cannot say.
+        reads_back: Whether encoding can check itself by decoding.
+    """
+
+    encode: Callable[[A], str]
+    decode: Callable[[str], A]
+    plain: Callable[[A], object]
+    reads_back: bool = True
+
+
+_codecs: dict[type, Codec[Any]] = {}
+
+
+def kind_of(args_type: type) -> str:
+    """The kind that a class declares.
+
+    Raises:
+        ConfigurationError: It declares none, or not as a string.
+    """
+    kind = getattr(args_type, "kind", None)
+    if not isinstance(kind, str):
+        raise ConfigurationError(
+            f"{_name(args_type)} has no kind: declare `kind: ClassVar[str] = \"...\"` in the class"
+        )
+    return kind
+
+
+def codec_of(args_type: type[Any]) -> Codec[Any]:
+    """How values of *args_type* are written and read; found out once.
+
+    Raises:
+        ConfigurationError: It is none of the kinds of class that River can write as JSON.
+    """
+    codec = _codecs.get(args_type)
+    if codec is None:
+        codec = _codecs[args_type] = _find_codec(args_type)
+    return codec
+
+
+def _find_codec(args_type: type[Any]) -> Codec[Any]:
+    if hasattr(args_type, "__pydantic_validator__"):
+        return _pydantic_codec(args_type)
+    if callable(getattr(args_type, "to_json", None)):
+        return _self_writing_codec(args_type)
+    if _has_fields(args_type):
+        return _msgspec_codec(args_type)
+    raise ConfigurationError(
+        f"{_name(args_type)} cannot be a job's args: use a dataclass, attrs class, msgspec Struct or pydantic "
+        "model, give it to_json() and from_json(text), or insert river.JobArgs(kind, mapping)"
+    )
+
+
+def encode(args: object, kind: str) -> str:
+    """The JSON object of *args*, checked.
+
+    Raises:
+        InvalidArgsError: A field has the wrong type, or a value that JSON or PostgreSQL cannot hold.
+        ConfigurationError: The class of *args* cannot be a job's args.
+    """
+    codec = codec_of(type(args))
+    try:
+        text = codec.encode(args)
+    except InvalidArgsError:
+        raise
+    except Exception as error:
+        raise InvalidArgsError(_complaint(kind, _culprit_of(codec, args) or _reason(error))) from error
+    _refuse_the_unstorable(codec, args, kind, text)
+    if codec.reads_back:
+        try:
+            codec.decode(text)
+        except Exception as error:
+            raise InvalidArgsError(_complaint(kind, _reason(error))) from error
+    return text
+
+
+def any_json(text: str) -> Any:
+    """Decode args for which there is no class: integers stay exact, whatever their size."""
+    return json.loads(text)
+
+
+def _refuse_the_unstorable(codec: Codec[Any], args: object, kind: str, text: str) -> None:
+    # The look at the text is quick, and nearly always enough; only a hit is worth a walk through the value.
+    if "\\u0000" in text or "\\ud" in text or "\\uD" in text or not text.isascii():
+        culprit = _culprit(_loads(text, kind))
+        if culprit:
+            raise InvalidArgsError(_complaint(kind, culprit))
+    if "null" in text:
+        culprit = _culprit(codec.plain(args))
+        if culprit:
+            raise InvalidArgsError(_complaint(kind, culprit))
+    if not text.startswith("{"):
+        _loads(text, kind)
+        raise InvalidArgsError(_complaint(kind, "args must be a JSON object"))
+
+
+def _loads(text: str, kind: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidArgsError(_complaint(kind, f"to_json() gave no JSON: {error}")) from error
+
+
+def _culprit_of(codec: Codec[Any], args: object) -> str | None:
+    try:
+        return _culprit(codec.plain(args))
+    except Exception:  # noqa: BLE001 - the value has already failed; this only looks for a better message
+        return None
+
+
+def _culprit(value: object) -> str | None:
+    """Say where *value* holds what JSON or PostgreSQL cannot, or None."""
+    return next(_culprits(value, ""), None)
+
+
+def _culprits(value: object, path: str) -> Iterator[str]:
+    where = f"field {path!r}" if path else "a value"
+    if isinstance(value, str):
+        reason = bad_text(value)
+        if reason:
+            yield f"{where} {reason}"
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            yield f"{where} is {value}, which JSON cannot say"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield f"{where} has the key {key!r}, which is no string"
+            else:
+                yield from _culprits(key, f"{path}.{key!r} (the key)" if path else f"{key!r} (the key)")
+                yield from _culprits(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _culprits(item, f"{path}[{index}]")
+    elif value is not None and not isinstance(value, int | bool):
+        yield f"{where} is a {type(value).__name__}, which is no JSON value"
+
+
+def bad_text(value: str) -> str | None:
+    """Why PostgreSQL would refuse *value*, or None."""
+    if "\x00" in value:
+        return "holds U+0000, which PostgreSQL cannot store"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "holds half a surrogate pair, which is no Unicode text"
+    return None
+
+
+def _msgspec_codec(args_type: type[Any]) -> Codec[Any]:
+    try:
+        decoder = msgspec.json.Decoder(args_type)
+    except (TypeError, NameError) as error:
+        raise ConfigurationError(f"{_name(args_type)} cannot be a job's args: {error}") from error
+    return Codec(
+        encode=lambda args: msgspec.json.encode(args).decode(),
+        decode=decoder.decode,
+        plain=msgspec.to_builtins,
+    )
+
+
+def _pydantic_codec(args_type: type[Any]) -> Codec[Any]:
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(args_type)
+    return Codec(
+        encode=lambda args: adapter.dump_json(args, by_alias=True, warnings="error").decode(),
+        decode=adapter.validate_json,
+        plain=lambda args: adapter.dump_python(args, by_alias=True, warnings=False),
+    )
+
+
+def _self_writing_codec(args_type: type[Any]) -> Codec[Any]:
+    reads = getattr(args_type, "from_json", None)
+    if args_type is JobArgs:
+        decode: Callable[[str], Any] = any_json
+    elif callable(reads):
+        decode = reads
+    elif _has_fields(args_type):
+        decode = _msgspec_codec(args_type).decode
+    else:
+        decode = functools.partial(_cannot_read, args_type)
+    return Codec(
+        encode=_write_itself,
+        decode=decode,
+        plain=lambda args: any_json(_write_itself(args)),
+        reads_back=args_type is not JobArgs and decode is reads,
+    )
+
+
+def _write_itself(args: object) -> str:
+    if not isinstance(args, _WritesItself):
+        raise TypeError(f"{_name(type(args))} has no to_json()")
+    text: object = args.to_json()
+    if not isinstance(text, str):
+        raise TypeError(f"to_json() must give str, but gave {type(text).__name__}")
+    return text
+
+
+def _cannot_read(args_type: type, _text: str) -> Any:
+    raise ConfigurationError(f"{_name(args_type)} has no from_json(text), so its jobs cannot be worked here")
+
+
+def _has_fields(args_type: type) -> bool:
+    return (
+        dataclasses.is_dataclass(args_type)
+        or hasattr(args_type, "__attrs_attrs__")
+        or issubclass(args_type, msgspec.Struct)
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What a validation library says, without its pointers to its own documentation."""
+    if isinstance(error, msgspec.ValidationError):
+        message, separator, path = str(error).rpartition(" - at `$.")
+        return f"field {path.rstrip('`')!r}: {message}" if separator else str(error)
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        first: Any = next(iter(errors(include_url=False)), None)
+        if first is not None:
+            return f"field {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
+    return str(error) or type(error).__name__
+
+
+def _complaint(kind: str, reason: str) -> str:
+    return f"args of {kind!r} cannot be inserted: {reason}"
+
+
+def _name(args_type: type) -> str:
+    return f"{args_type.__module__}.{args_type.__qualname__}"
+
+
+__all__ = ["Args", "Codec", "JobArgs", "any_json", "bad_text", "codec_of", "encode", "kind_of"]

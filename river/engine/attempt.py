@@ -1,0 +1,110 @@
+"""How an attempt ends: from what its worker did to what becomes of the row.
+
+    Completed            completed
+    Snoozed              available if due within the scheduler's interval, else scheduled; the attempt is given back
+    Cancelled            cancelled
+    Discarded            discarded
+    Failed, last attempt discarded
+    Failed               available if due within the scheduler's interval, else retryable
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from ..job import JobRow, JobState, UndecodableJob
+from ..outcome import Cancelled, Completed, Discarded, Failed, Outcome, Snoozed
+from .transition import Transition
+
+SCHEDULER_SECONDS = 5.0
+"""The scheduler's interval: what is due sooner would only be late if it had to wait for it."""
+
+
+def transition_of(
+    job: JobRow | UndecodableJob, attempted_at: str, outcome: Outcome, started_at: datetime, retry_seconds: float
+) -> Transition:
+    """What becomes of the row of *job*.
+
+    Args:
+        job: The job as claimed.
+        attempted_at: The claim, as the fence needs it.
+        outcome: What its worker did.
+        started_at: When the attempt started.
+        retry_seconds: How long to wait before the next attempt, should there be one.
+    """
+    match outcome:
+        case Completed():
+            return Transition(job_id=job.id, attempted_at=attempted_at, state=JobState.COMPLETED)
+        case Snoozed(seconds):
+            return Transition(
+                job_id=job.id,
+                attempted_at=attempted_at,
+                state=JobState.AVAILABLE if seconds <= SCHEDULER_SECONDS else JobState.SCHEDULED,
+                attempt=max(job.attempt - 1, 0),
+                delay_seconds=seconds,
+                metadata={"snoozes": _snoozes(job) + 1},
+            )
+        case Cancelled(error):
+            state = JobState.CANCELLED
+        case Discarded(error):
+            state = JobState.DISCARDED
+        case Failed(error):
+            state = _after_failure(job, retry_seconds)
+        case _:
+            assert_never(outcome)
+    return Transition(
+        job_id=job.id,
+        attempted_at=attempted_at,
+        state=state,
+        delay_seconds=None if state.finalized else retry_seconds,
+        error=error_record(error, job.attempt, started_at),
+    )
+
+
+def error_record(error: BaseException, attempt: int, at: datetime) -> Mapping[str, Any]:
+    """An element of ``errors``, as every implementation of River reads it."""
+    return {
+        "at": at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "attempt": attempt,
+        "error": storable(error_text(error)),
+        "trace": storable(_trace(error)),
+    }
+
+
+def error_text(error: BaseException) -> str:
+    """What an error says; its type, where it says nothing or only a key."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not cost the job its outcome
+        return f"{type(error).__name__}: (its text cannot be read)"
+    if not text:
+        return type(error).__name__
+    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) else text
+
+
+def storable(text: str) -> str:
+    """*text* without what PostgreSQL refuses: a worker's message must not cost the job its outcome."""
+    return text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
+
+
+def _trace(error: BaseException) -> str:
+    if error.__traceback__ is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
+def _after_failure(job: JobRow | UndecodableJob, retry_seconds: float) -> JobState:
+    if job.attempt >= job.max_attempts:
+        return JobState.DISCARDED
+    return JobState.AVAILABLE if retry_seconds <= SCHEDULER_SECONDS else JobState.RETRYABLE
+
+
+def _snoozes(job: JobRow | UndecodableJob) -> int:
+    snoozes = None if isinstance(job, UndecodableJob) else job.metadata.get("snoozes")
+    return snoozes if isinstance(snoozes, int) and not isinstance(snoozes, bool) else 0

@@ -1,0 +1,88 @@
+"""When a queue's producer claims, and how many.
+
+A claim costs the server about as much for one row as for ten (225 against 525 microseconds), so
+
+- it is made at once after one that came back full, or after a notification, or when the poll interval is over;
+- while the queue has more than the client can take, it waits until half of the slots are free, but never longer
+  than `LINGER_SECONDS` after the first one is;
+- one that found less than it asked for is not repeated before the cooldown has passed.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LIMITS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
+"""The sizes of a claim; each is a statement of its own. More than 500 rows make no claim cheaper."""
+
+LINGER_SECONDS = 0.005
+"""What a free slot may wait for others while there is work: 200 claims a second are at most 5 % of a core."""
+
+
+@dataclass(slots=True)
+class Pacing:
+    """The state between claims of one queue.
+
+    Attributes:
+        slots: How many jobs may run at once.
+        cooldown_seconds: The shortest time between a claim that found the queue empty and the next.
+        poll_seconds: The longest time between claims while slots are free.
+    """
+
+    slots: int
+    cooldown_seconds: float
+    poll_seconds: float
+    _poll_at: float = 0.0
+    _rested_at: float = 0.0
+    _more: bool = True
+    _woken: bool = False
+    _free_since: float | None = None
+
+    def limit(self, free: int) -> int:
+        """How many to claim with so many slots free; 0 with none."""
+        return next((limit for limit in LIMITS if limit <= free), 0)
+
+    def woken(self) -> None:
+        """Somebody says that there is work."""
+        self._woken = True
+
+    def claimed(self, now: float, found: int, limit: int, jitter: float) -> None:
+        """A claim came back.
+
+        Args:
+            now: The current time.
+            found: How many rows it had.
+            limit: How many it asked for.
+            jitter: A random number from 0 to 1, which spreads the polls of many clients.
+        """
+        self._more = found == limit
+        self._free_since = None
+        self._poll_at = now + self.poll_seconds + max(self.poll_seconds * 0.1, 0.01) * jitter
+        if not self._more:
+            self._rested_at = now + self.cooldown_seconds
+
+    def failed(self, now: float, backoff_seconds: float) -> None:
+        """A claim failed: leave the database alone for a while."""
+        self._more = False
+        self._free_since = None
+        self._poll_at = self._rested_at = now + backoff_seconds
+
+    def claiming(self) -> None:
+        """A claim starts: wake-ups until now are served by it, later ones ask for another."""
+        self._woken = False
+
+    def wait(self, now: float, free: int) -> float | None:
+        """Seconds to wait before the next claim: 0 to claim now, None until something happens."""
+        if free <= 0:
+            self._free_since = None
+            return None
+        if self._more:
+            if self._free_since is None:
+                self._free_since = now
+            if free * 2 >= self.slots:
+                return 0.0
+            return max(self._free_since + LINGER_SECONDS - now, 0.0)
+        due_at = self._rested_at if self._woken else self._poll_at
+        return max(due_at - now, 0.0)

@@ -1,0 +1,142 @@
+"""Every error that River raises on purpose.
+
+    RiverError
+    ├── ConfigurationError         the client or a worker was declared wrongly
+    ├── InvalidJobError            a job cannot be inserted as it is; nothing was written
+    │   └── InvalidArgsError       its args cannot be encoded, or would not decode again
+    ├── UnknownJobKindError        no worker for a kind
+    ├── HandleError                the connection or session that was handed over cannot be used
+    │   ├── UnsupportedHandleError     nobody here knows its type
+    │   ├── TransactionRequiredError   it would commit each statement by itself, or its transaction has failed
+    │   └── HandleClosedError          it is closed
+    ├── JobNotFoundError           no such row
+    ├── JobNotRunningError         the job cannot be completed by this attempt any more
+    ├── NotInWorkerError           only a worker can do this, and only for its own job
+    ├── ClientStateError           not in this state of the client (not started, stopping, stopped)
+    └── DatabaseError              a statement of River's own failed in River's own transaction
+
+An error of the database on a connection or session that the *host* holds is not wrapped: it passes through as
+the library raised it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+
+class RiverError(Exception):
+    """Any error of River."""
+
+
+class ConfigurationError(RiverError, ValueError):
+    """A client or a worker was declared wrongly; the message names the option, its value and the rule."""
+
+
+class InvalidJobError(RiverError, ValueError):
+    """A job cannot be inserted as it is; raised before any statement, so nothing was written."""
+
+
+class InvalidArgsError(InvalidJobError):
+    """A job's args cannot be encoded as JSON that decodes to the same type again; nothing was written."""
+
+
+class UnknownJobKindError(RiverError):
+    """No worker for this kind is registered in this client.
+
+    Register one, correct the kind, or pass ``skip_unknown_job_check=True`` to a client that inserts jobs
+    for workers elsewhere.
+    """
+
+    def __init__(self, kind: str, known: Iterable[str] = ()) -> None:
+        # The first half is the text that all implementations of River store for such a job.
+        names = ", ".join(sorted(known))
+        hint = f" (known here: {names})" if names else ""
+        super().__init__(f"job kind is not registered in the client's Workers bundle: {kind}{hint}")
+        self.kind = kind
+
+
+class HandleError(RiverError):
+    """The connection or session that was handed over cannot be used; nothing was written."""
+
+
+class UnsupportedHandleError(HandleError, TypeError):
+    """No installed driver adopts objects of this type.
+
+    Hand over an open psycopg or SQLAlchemy connection or session (not a pool or an engine), install the
+    driver's package, or register an adopter with `river.register_handles`.
+    """
+
+
+class TransactionRequiredError(HandleError):
+    """The handle is in autocommit, has no open transaction, or its transaction has already failed."""
+
+
+class HandleClosedError(HandleError):
+    """The handle is closed."""
+
+
+class JobNotFoundError(RiverError, LookupError):
+    """There is no job with this id: it never was, it is not visible in this transaction, or it was deleted."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(
+            f"job {job_id} was not found: it was deleted, or it is not visible to this transaction"
+        )
+        self.job_id = job_id
+
+
+class JobNotRunningError(RiverError):
+    """The job cannot be completed by this attempt any more; nothing was written.
+
+    Somebody completed, cancelled or rescued it meanwhile, or another attempt runs it now. Let the exception
+    roll the work's own writes back.
+    """
+
+    def __init__(self, job_id: int, reason: str) -> None:
+        super().__init__(f"job {job_id} cannot be completed: {reason}")
+        self.job_id = job_id
+
+
+class NotInWorkerError(RiverError):
+    """Only a worker can do this, for the job that it is working, while it works it."""
+
+
+class ClientStateError(RiverError):
+    """The client cannot do this in the state that it is in."""
+
+
+class ErrorClass(Enum):
+    """What River needs to know of a database error in order to decide what to do."""
+
+    TRANSIENT = "transient"
+    """Serialization failure, deadlock, too many connections, shutting down: the same call may work later."""
+    CONNECTION_LOST = "connection lost"
+    UNIQUE_VIOLATION = "unique violation"
+    UNDEFINED_TABLE = "undefined table"
+    CANCELLED = "cancelled"
+    """The statement was cancelled, by somebody or by a timeout of the server."""
+    OTHER = "other"
+
+
+class DatabaseError(RiverError):
+    """A statement of River's own failed, in a transaction or connection of River's own; it was rolled back.
+
+    Attributes:
+        sqlstate: The SQLSTATE, where the server gave one.
+        constraint: The name of the violated constraint, where there is one.
+        error_class: What kind of failure it is.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sqlstate: str | None = None,
+        constraint: str | None = None,
+        error_class: ErrorClass = ErrorClass.OTHER,
+    ) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.constraint = constraint
+        self.error_class = error_class

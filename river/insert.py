@@ -1,0 +1,273 @@
+"""What is asked for when a job is inserted, and the rules that it must keep.
+
+`prepare` turns a host's request into an `InsertParams` that an operation can write. All validation is here, so
+all of it comes before the first statement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, TypedDict
+
+from typing_extensions import TypeVar, Unpack
+
+from .args import Args, bad_text, encode
+from .errors import InvalidJobError
+from .job import JobState
+
+A = TypeVar("A", bound=Args, default=Any)
+
+QUEUE_DEFAULT = "default"
+PRIORITY_DEFAULT = 1
+_SMALLINT_MAX = 32_767
+
+_QUEUE = re.compile(r"(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*", re.ASCII)
+_TAG = re.compile(r"[\w][\w\-]+[\w]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertOpts:
+    """How a job is inserted. What is left at None comes from the args class, then from the client.
+
+    Attributes:
+        queue: Lower-case letters and digits, joined by single ``-`` or ``_``; at most 64 bytes. "default" if
+            nobody says otherwise.
+        priority: 1 (first) to 4; 1 if nobody says otherwise.
+        max_attempts: How often the job is tried at most; 1 to 32,767. The client's is 25 unless configured.
+        scheduled_at: Not before this aware datetime. A job with one waits for the scheduler, also if it lies
+            in the past.
+        tags: Each 3 to 255 ASCII letters, digits, ``_`` and (inside) ``-``. Never merged with others.
+        metadata: A JSON object of the host's own. Taken from the call alone.
+    """
+
+    queue: str | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    scheduled_at: datetime | None = None
+    tags: Sequence[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+class InsertOptions(TypedDict, total=False):
+    """The fields of `InsertOpts`, as keyword arguments."""
+
+    queue: str | None
+    priority: int | None
+    max_attempts: int | None
+    scheduled_at: datetime | None
+    tags: Sequence[str] | None
+    metadata: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class InsertManyParams(Generic[A]):
+    """One of the jobs of `insert_many`: its args, and options of its own."""
+
+    args: A
+    opts: InsertOpts | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class InsertParams:
+    """A job as it will be inserted. Hooks and middleware may change it before it is written.
+
+    Attributes:
+        args: What the host handed over.
+        encoded_args: Its JSON text.
+        metadata: A JSON object.
+    """
+
+    args: Args
+    kind: str
+    encoded_args: str
+    queue: str
+    priority: int
+    max_attempts: int
+    state: JobState = JobState.AVAILABLE
+    scheduled_at: datetime | None = None
+    tags: list[str] = field(default_factory=list[str])
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def merge_options(opts: InsertOpts | None, options: InsertOptions) -> InsertOpts:
+    """Options given as an object and as keywords, as one.
+
+    Raises:
+        InvalidJobError: One is given both ways.
+    """
+    if not options:
+        return opts or _NO_OPTIONS
+    if opts is None:
+        return InsertOpts(**options)
+    for name in options:
+        if getattr(opts, name, None) is not None:
+            raise InvalidJobError(f"option {name!r} is given twice, in opts and as a keyword; give it once")
+    return dataclasses.replace(opts, **options)
+
+
+def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
+    """Resolve the options of one job, encode its args, and check all of it.
+
+    Args:
+        args: The host's args.
+        opts: The options of the call; they win over those of the args class.
+        max_attempts: The client's default.
+
+    Raises:
+        InvalidJobError: The job breaks a rule; the message names the value, the rule and the remedy.
+        ConfigurationError: The class of *args* cannot be a job's args.
+    """
+    kind = _kind(args)
+    declared = _declared_options(args, kind)
+    scheduled_at = opts.scheduled_at or declared.scheduled_at
+    params = InsertParams(
+        args=args,
+        kind=kind,
+        encoded_args=encode(args, kind),
+        queue=opts.queue or declared.queue or QUEUE_DEFAULT,
+        priority=_first(opts.priority, declared.priority, PRIORITY_DEFAULT),
+        max_attempts=_first(opts.max_attempts, declared.max_attempts, max_attempts),
+        state=JobState.SCHEDULED if scheduled_at else JobState.AVAILABLE,
+        scheduled_at=scheduled_at,
+        tags=list(opts.tags if opts.tags is not None else declared.tags or ()),
+        metadata=dict(opts.metadata or {}),
+    )
+    check(params)
+    return params
+
+
+def check(params: InsertParams) -> None:
+    """Check everything about a job that its types do not.
+
+    Raises:
+        InvalidJobError: It breaks a rule.
+    """
+    check_queue_name(params.queue)
+    for tag in params.tags:
+        _check_tag(tag)
+    _check_range("priority", params.priority, 1, 4)
+    _check_range("max_attempts", params.max_attempts, 1, _SMALLINT_MAX)
+    if params.scheduled_at is not None:
+        _check_instant(params.scheduled_at)
+    encode_metadata(params.metadata)
+
+
+def check_queue_name(queue: object) -> None:
+    """Check the name of a queue against River's rule.
+
+    Raises:
+        InvalidJobError: It breaks the rule.
+    """
+    if not isinstance(queue, str) or len(queue.encode(errors="replace")) > 64 or not _QUEUE.fullmatch(queue):
+        raise InvalidJobError(
+            f"queue {queue!r} is no queue name: 1 to 64 lower-case letters and digits, joined by single '-' or '_'"
+        )
+
+
+def encode_metadata(metadata: Mapping[str, Any]) -> str:
+    """The JSON object of *metadata*.
+
+    Raises:
+        InvalidJobError: It is no JSON object, or holds what PostgreSQL cannot store.
+    """
+    try:
+        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidJobError(f"metadata is no JSON object: {error}") from error
+    if not text.startswith("{"):
+        raise InvalidJobError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    if "\\u0000" in text:
+        bad = next((value for value in _strings(metadata) if "\x00" in value), None)
+        if bad is not None:
+            raise InvalidJobError(f"metadata {bad_text(bad)}: {bad!r}")
+    if not text.isascii() and bad_text(text):
+        raise InvalidJobError(f"metadata {bad_text(text)}")
+    return text
+
+
+def instant_text(at: datetime) -> str:
+    """An aware datetime as text that every database reads the same way, whatever its settings."""
+    return at.astimezone(UTC).isoformat()
+
+
+def _kind(args: object) -> str:
+    kind = getattr(args, "kind", None)
+    if isinstance(args, type):
+        raise InvalidJobError(f"{args.__name__} is a class: insert an instance of it")
+    if not isinstance(kind, str):
+        raise InvalidJobError(
+            f"{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = \"...\"` in the class"
+        )
+    if not 0 < len(kind) < 128 or bad_text(kind):
+        raise InvalidJobError(f"kind {kind!r} must have 1 to 127 characters")
+    return kind
+
+
+def _declared_options(args: object, kind: str) -> InsertOpts:
+    declared = getattr(args, "insert_opts", None)
+    if callable(declared):
+        declared = declared()
+    if declared is None:
+        return _NO_OPTIONS
+    if not isinstance(declared, InsertOpts):
+        raise InvalidJobError(f"insert_opts of {kind!r} must be river.InsertOpts, not {declared!r}")
+    return declared
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _check_range(option: str, value: object, lowest: int, highest: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+        raise InvalidJobError(f"{option} must be a whole number from {lowest} to {highest:,}, not {value!r}")
+
+
+def _check_tag(tag: object) -> None:
+    if not isinstance(tag, str) or len(tag) > 255 or not _TAG.fullmatch(tag):
+        raise InvalidJobError(
+            f"tag {tag!r} is no tag: 3 to 255 ASCII letters, digits, '_' and, but for the ends, '-'"
+        )
+
+
+def _check_instant(at: object) -> None:
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise InvalidJobError(
+            f"scheduled_at must be an aware datetime, not {at!r}; for example datetime.now(UTC) + timedelta(hours=1)"
+        )
+    try:
+        at.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidJobError(f"scheduled_at {at!r} is outside of the years 1 to 9999 in UTC") from error
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for key, item in value.items() for text in (*_strings(key), *_strings(item))]
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _strings(item)]
+    return []
+
+
+_NO_OPTIONS = InsertOpts()
+
+__all__ = [
+    "InsertManyParams",
+    "InsertOptions",
+    "InsertOpts",
+    "InsertParams",
+    "Unpack",
+    "check",
+    "check_queue_name",
+    "encode_metadata",
+    "instant_text",
+    "merge_options",
+    "prepare",
+]

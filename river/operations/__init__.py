@@ -1,0 +1,1 @@
+"""What River does to the database, one module per noun, written once for every driver and colour."""

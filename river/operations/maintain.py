@@ -1,0 +1,68 @@
+"""Keeping the queue healthy: what is due becomes available, what was left behind is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from ..engine.transition import Persisted, Transition
+from ..insert import instant_text
+from ..job import JobRow, JobState
+from ..operation import Operation
+from ..sql import Dialect
+
+RESCUE_ERROR = "Stuck job rescued by JobRescuer"
+"""The text that every implementation of River records for a rescued job."""
+
+
+def schedule(sql: Dialect, *, horizon: timedelta, limit: int) -> Operation[int]:
+    """Make jobs available that are due within *horizon*; how many."""
+    return (yield from sql.job_schedule(horizon, limit))
+
+
+def rescue(
+    sql: Dialect,
+    *,
+    older_than: timedelta,
+    now: datetime,
+    retry_at: Callable[[JobRow], datetime],
+    after_id: int = 0,
+    limit: int = 10_000,
+) -> Operation[list[JobRow]]:
+    """Try jobs again that have been running for too long, because their worker died.
+
+    Only what is still running in the claim that was read here is written, so a job that finishes meanwhile stays
+    finished. One at its last attempt is discarded; one whose cancellation was asked for is cancelled.
+
+    Args:
+        older_than: How long ago they were claimed, at least. A worker that still runs must never be that old.
+        now: The current time, for the record.
+        retry_at: When a job is due again.
+        after_id: Only jobs with greater ids, to page through more than *limit*.
+
+    Returns:
+        The stuck jobs, as they were.
+    """
+    stuck = yield from sql.job_stuck(older_than, after_id=after_id, limit=limit)
+    if stuck:
+        persisted = yield from sql.job_finish_many([_rescued(job, now, retry_at) for job in stuck])
+        return [job for job in stuck if persisted.get(job.id) not in (Persisted.BUSY, Persisted.LOST)]
+    return stuck
+
+
+def _rescued(job: JobRow, now: datetime, retry_at: Callable[[JobRow], datetime]) -> Transition:
+    last = job.attempt >= job.max_attempts
+    rescues = job.metadata.get("river:rescue_count")
+    return Transition(
+        job_id=job.id,
+        attempted_at=instant_text(job.attempted_at or now),
+        state=JobState.DISCARDED if last else JobState.RETRYABLE,
+        delay_seconds=None if last else max((retry_at(job) - now).total_seconds(), 0.0),
+        error={
+            "at": now.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "attempt": job.attempt,
+            "error": RESCUE_ERROR,
+            "trace": "",
+        },
+        metadata={"river:rescue_count": (rescues if isinstance(rescues, int) else 0) + 1},
+    )

@@ -1,0 +1,60 @@
+"""The life of a claimed job: claim, complete, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..engine.transition import Persisted, Transition
+from ..errors import JobNotFoundError, JobNotRunningError
+from ..job import JobRow, JobState, UndecodableJob
+from ..operation import Operation
+from ..sql import ClaimStatements, Dialect
+
+
+def claim(
+    sql: ClaimStatements, queue: str, *, client_id: str, limit: int
+) -> Operation[list[JobRow | UndecodableJob]]:
+    """Claim up to *limit* due jobs, in the order in which they are to start.
+
+    A call that was cancelled or whose reply was lost may have claimed them all the same.
+    """
+    return (yield from sql.job_claim(queue, client_id=client_id, limit=limit))
+
+
+def complete(sql: Dialect, job_id: int, attempted_at: str) -> Operation[JobRow]:
+    """Complete one job, if the claim of *attempted_at* is still running.
+
+    Raises:
+        JobNotFoundError: There is no such job.
+        JobNotRunningError: The claim is over. Nothing was written.
+    """
+    completed = yield from sql.job_complete(job_id, attempted_at)
+    if completed is not None:
+        return completed
+    found = yield from sql.job_get(job_id)
+    if found is None:
+        raise JobNotFoundError(job_id)
+    if found.state is JobState.RUNNING:
+        raise JobNotRunningError(
+            job_id, f"attempt {found.attempt} of it is running elsewhere; this one was rescued and claimed again"
+        )
+    raise JobNotRunningError(job_id, f"it is {found.state.value} by now")
+
+
+def finish(sql: Dialect, transitions: Sequence[Transition]) -> Operation[dict[int, Persisted]]:
+    """End many attempts; what did not simply become what was asked for.
+
+    Plain successes, as nearly all are, take a leaner statement than the rest. Repeating the call is harmless.
+    """
+    plain = [transition for transition in transitions if transition.plain]
+    other = [transition for transition in transitions if not transition.plain]
+    persisted: dict[int, Persisted] = {}
+    if plain:
+        claims = [(transition.job_id, transition.attempted_at) for transition in plain]
+        persisted |= yield from sql.job_complete_many(claims)
+    if other:
+        persisted |= yield from sql.job_finish_many(other)
+    return persisted
+
+
+__all__ = ["Operation", "claim", "complete", "finish"]

@@ -1,0 +1,80 @@
+"""Every statement that River runs: one function, one statement, for one database and one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from ..engine.transition import Persisted, Transition
+from ..insert import InsertParams
+from ..job import JobRow, UndecodableJob
+from ..operation import Database, Query
+
+
+class InsertStatements(Protocol):
+    """Writing new jobs."""
+
+    def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
+        """Insert jobs, and tell listeners; the rows in the order of *jobs*."""
+        ...
+
+
+class ClaimStatements(Protocol):
+    """Taking jobs to work them."""
+
+    def job_claim(
+        self, queue: str, *, client_id: str, limit: int
+    ) -> Query[list[JobRow | UndecodableJob]]:
+        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
+        ...
+
+
+class Dialect(InsertStatements, ClaimStatements, Protocol):
+    """All of River's statements for one database."""
+
+    @property
+    def channel_prefix(self) -> Query[str]:
+        """The schema that notifications are published under."""
+        ...
+
+    def job_get(self, job_id: int) -> Query[JobRow | None]:
+        """One job, or None."""
+        ...
+
+    def job_complete(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:
+        """Complete a job if the claim of *attempted_at* is still running; else None, and nothing is written."""
+        ...
+
+    def job_complete_many(self, claims: Sequence[tuple[int, str]]) -> Query[dict[int, Persisted]]:
+        """Complete many jobs, each given by its id and the ``attempted_at`` of its claim."""
+        ...
+
+    def job_finish_many(self, transitions: Sequence[Transition]) -> Query[dict[int, Persisted]]:
+        """End many attempts, each in its own way."""
+        ...
+
+    def job_schedule(self, horizon: timedelta, limit: int) -> Query[int]:
+        """Make jobs available that are due within *horizon*; how many."""
+        ...
+
+    def job_stuck(self, older_than: timedelta, *, after_id: int, limit: int) -> Query[list[JobRow]]:
+        """Jobs that have been running for longer than *older_than*, by id."""
+        ...
+
+    def queue_upsert(self, queue: str) -> Query[None]:
+        """Record that a queue is worked."""
+        ...
+
+
+def dialect_for(database: Database, schema: str | None) -> Dialect:
+    """River's statements for *database*, in *schema* (None: wherever the session's search_path leads).
+
+    Raises:
+        NotImplementedError: The database is not supported yet.
+    """
+    if database == "postgresql":
+        from .postgres import Postgres
+
+        return Postgres(schema)
+    raise NotImplementedError(f"River's statements for {database} are not all written yet")

@@ -1,0 +1,346 @@
+"""River's statements for PostgreSQL 14 and newer.
+
+How they are written, and why:
+
+- Every parameter is an int, bool, text or NULL and is cast where it stands; many rows are one JSON document.
+- A job comes back as one JSON text, so no session setting (DateStyle, TimeZone, bytea_output) and no library
+  changes what is read.
+- Instants go in as ISO text with an offset, delays as seconds that the server adds to its own clock.
+- ``state IS NOT DISTINCT FROM 'running'`` instead of ``=``: statistics, gathered while nothing ran, say that no
+  row is running, and the planner would then walk every running row for each job. IS NOT DISTINCT FROM cannot
+  use the index on state, which leaves the primary key.
+- ``id = ANY(ARRAY(...))`` instead of a join or IN: the list is made first, and looked up by primary key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..engine.transition import Persisted, Transition
+from ..insert import InsertParams, encode_metadata, instant_text
+from ..job import JobRow, UndecodableJob
+from ..operation import Query, Rows, Statement, Value
+from . import decode
+
+T = TypeVar("T")
+
+_INSERT = """\
+WITH inserted AS (
+    INSERT INTO {schema}river_job
+        (args, kind, max_attempts, metadata, priority, queue, scheduled_at, state, tags)
+    SELECT
+        args, kind, max_attempts, metadata, priority, queue, coalesce(scheduled_at, now()),
+        CAST(state AS {schema}river_job_state), tags
+    FROM ROWS FROM (
+        json_to_recordset(CAST(CAST(:jobs AS text) AS json)) AS (
+            args jsonb, kind text, max_attempts smallint, metadata jsonb, priority smallint, queue text,
+            scheduled_at timestamptz, state text, tags varchar[]
+        )
+    ) WITH ORDINALITY
+    -- Ids are drawn in this order, so that ordering by id below gives the order of the input.
+    ORDER BY ordinality
+    RETURNING *
+),
+-- The aggregate makes this one row, so that joining it sends the notifications and changes nothing else.
+notified AS (
+    SELECT count(pg_notify({channel_prefix} || '.river_insert', '{{"queue": ' || to_json(queue) || '}}'))
+    FROM (SELECT DISTINCT queue FROM inserted WHERE state = 'available') AS woken
+)
+SELECT CAST(row_to_json(inserted) AS text)
+FROM inserted, notified
+ORDER BY inserted.id
+"""
+
+_GET = """\
+SELECT CAST(row_to_json(job) AS text)
+FROM {schema}river_job AS job
+WHERE id = CAST(:id AS bigint)
+"""
+
+_CLAIM = """\
+UPDATE {schema}river_job AS job
+SET state = 'running',
+    attempt = attempt + 1,
+    attempted_at = now(),
+    -- The last 100 clients at most: a job that is snoozed for years must not grow for years.
+    attempted_by = array_append(
+        attempted_by[greatest(coalesce(array_length(attempted_by, 1), 0) - 98, 1):],
+        CAST(:client_id AS text)
+    )
+WHERE id = ANY(ARRAY(
+    SELECT id
+    FROM {schema}river_job
+    WHERE state = 'available'
+        AND queue = CAST(:queue AS text)
+        AND scheduled_at <= now()
+    ORDER BY priority, scheduled_at, id
+    -- A literal out of a small set, so that each is a prepared statement of its own with a plan that fits.
+    LIMIT {limit}
+    -- SKIP LOCKED: two producers never wait for each other's rows.
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING CAST(row_to_json(job) AS text)
+"""
+
+_COMPLETE = """\
+UPDATE {schema}river_job AS job
+SET state = 'completed',
+    -- Not now(): the host's transaction may have begun long ago.
+    finalized_at = clock_timestamp()
+WHERE id = CAST(:id AS bigint)
+    AND attempted_at = CAST(CAST(:attempted_at AS text) AS timestamptz)
+    AND state IS NOT DISTINCT FROM 'running'
+RETURNING CAST(row_to_json(job) AS text)
+"""
+
+# Takes the rows of the claims that are still running. A host's open transaction that holds one of them must
+# not stop all the others: hence SKIP LOCKED, and LATERAL so that each row is found by its primary key.
+_HELD = """\
+    FROM wanted
+    CROSS JOIN LATERAL (
+        SELECT id, metadata
+        FROM {schema}river_job
+        WHERE id = wanted.id
+            AND attempted_at = wanted.attempted_at
+            AND state IS NOT DISTINCT FROM 'running'
+        FOR UPDATE SKIP LOCKED
+    ) AS job"""
+
+# What was asked for and not done: skipped because somebody holds it, or not ours any more.
+_NOT_DONE = """\
+SELECT
+    wanted.id,
+    CASE
+        WHEN EXISTS (
+            SELECT
+            FROM {schema}river_job AS job
+            WHERE job.id = wanted.id
+                AND job.attempted_at = wanted.attempted_at
+                AND job.state IS NOT DISTINCT FROM 'running'
+        ) THEN 'busy'
+        ELSE 'lost'
+    END
+FROM wanted
+WHERE wanted.id NOT IN (SELECT id FROM done)"""
+
+_COMPLETE_MANY = f"""\
+WITH wanted AS (
+    SELECT *
+    FROM unnest(
+        CAST(CAST(:ids AS text) AS bigint[]),
+        CAST(CAST(:attempted_ats AS text) AS timestamptz[])
+    ) AS wanted (id, attempted_at)
+),
+held AS (
+    SELECT job.id
+{_HELD}
+),
+done AS (
+    UPDATE {{schema}}river_job
+    SET state = 'completed',
+        finalized_at = now()
+    WHERE id = ANY(ARRAY(SELECT id FROM held))
+    RETURNING id
+)
+{_NOT_DONE}
+"""
+
+_FINISH_MANY = f"""\
+WITH wanted AS (
+    SELECT *
+    FROM json_to_recordset(CAST(CAST(:transitions AS text) AS json)) AS wanted (
+        id bigint, attempted_at timestamptz, state text, attempt smallint, delay_seconds float8, error jsonb,
+        metadata jsonb
+    )
+),
+held AS (
+    SELECT
+        wanted.*,
+        -- Somebody asked for the job's cancellation while it ran: then it is not tried again.
+        wanted.state IN ('available', 'retryable', 'scheduled') AND job.metadata ? 'cancel_attempted_at'
+            AS cancelled
+{_HELD}
+),
+done AS (
+    UPDATE {{schema}}river_job AS job
+    SET state = CASE
+            WHEN held.cancelled THEN 'cancelled'
+            ELSE CAST(held.state AS {{schema}}river_job_state)
+        END,
+        attempt = CASE WHEN held.cancelled THEN job.attempt ELSE coalesce(held.attempt, job.attempt) END,
+        errors = CASE WHEN held.error IS NULL THEN job.errors ELSE array_append(job.errors, held.error) END,
+        finalized_at = CASE
+            WHEN held.cancelled OR held.state IN ('cancelled', 'completed', 'discarded') THEN now()
+        END,
+        scheduled_at = CASE
+            WHEN held.cancelled OR held.delay_seconds IS NULL THEN job.scheduled_at
+            ELSE now() + make_interval(secs => held.delay_seconds)
+        END,
+        metadata = CASE
+            WHEN held.metadata IS NULL THEN job.metadata
+            ELSE job.metadata || held.metadata
+        END
+    FROM held
+    WHERE job.id = held.id
+        AND job.id = ANY(ARRAY(SELECT id FROM held))
+    RETURNING job.id, held.cancelled
+)
+{_NOT_DONE}
+UNION ALL
+SELECT id, 'cancelled'
+FROM done
+WHERE cancelled
+"""
+
+# Jobs with a unique key may clash with another row when they become available; they are not for this statement.
+_SCHEDULE = """\
+WITH scheduled AS (
+    UPDATE {schema}river_job
+    SET state = 'available'
+    WHERE id = ANY(ARRAY(
+        SELECT id
+        FROM {schema}river_job
+        WHERE state IN ('retryable', 'scheduled')
+            AND scheduled_at <= now() + make_interval(secs => CAST(CAST(:horizon AS text) AS float8))
+            AND (unique_key IS NULL OR unique_states IS NULL)
+        ORDER BY priority, scheduled_at, id
+        LIMIT CAST(:limit AS bigint)
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING queue, scheduled_at
+),
+notified AS (
+    SELECT count(pg_notify({channel_prefix} || '.river_insert', '{{"queue": ' || to_json(queue) || '}}'))
+    FROM (SELECT DISTINCT queue FROM scheduled WHERE scheduled_at <= now()) AS woken
+)
+SELECT (SELECT count(*) FROM scheduled)
+FROM notified
+"""
+
+_STUCK = """\
+SELECT CAST(row_to_json(job) AS text)
+FROM {schema}river_job AS job
+WHERE state = 'running'
+    AND attempted_at < now() - make_interval(secs => CAST(CAST(:older_than AS text) AS float8))
+    AND id > CAST(:after_id AS bigint)
+ORDER BY id
+LIMIT CAST(:limit AS bigint)
+"""
+
+_QUEUE_UPSERT = """\
+INSERT INTO {schema}river_queue (name, metadata, created_at, updated_at)
+VALUES (CAST(:name AS text), '{{}}', now(), now())
+ON CONFLICT (name) DO UPDATE SET updated_at = now()
+"""
+
+
+class Postgres:
+    """River's statements for one schema of a PostgreSQL database.
+
+    Args:
+        schema: Where River's tables are; None leaves it to each session's search_path.
+    """
+
+    def __init__(self, schema: str | None) -> None:
+        self._names = {
+            "schema": "" if schema is None else f'"{schema}".',
+            "channel_prefix": "coalesce(current_schema(), '')" if schema is None else f"'{schema}'",
+        }
+        self._texts: dict[tuple[str, int], str] = {}
+
+    @property
+    def channel_prefix(self) -> Query[str]:
+        """The schema that notifications are published under, as this session sees it."""
+        return self._query("SELECT CAST({channel_prefix} AS text)", {}, lambda rows: decode.text(rows[0][0]))
+
+    def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
+        """Insert jobs, and tell listeners; the rows in the order of *jobs*."""
+        document = msgspec.json.encode([_document(job) for job in jobs]).decode()
+        return self._query(_INSERT, {"jobs": document}, decode.jobs)
+
+    def job_get(self, job_id: int) -> Query[JobRow | None]:
+        """One job, or None."""
+        return self._query(_GET, {"id": job_id}, decode.first_job)
+
+    def job_claim(
+        self, queue: str, *, client_id: str, limit: int
+    ) -> Query[list[JobRow | UndecodableJob]]:
+        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
+        return self._query(_CLAIM, {"queue": queue, "client_id": client_id}, decode.claimed, limit)
+
+    def job_complete(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:
+        """Complete a job if the claim of *attempted_at* is still running; else None, and nothing is written."""
+        return self._query(_COMPLETE, {"id": job_id, "attempted_at": attempted_at}, decode.first_job)
+
+    def job_complete_many(self, claims: Sequence[tuple[int, str]]) -> Query[dict[int, Persisted]]:
+        """Complete many jobs, each given by its id and the ``attempted_at`` of its claim."""
+        ids = ",".join([str(job_id) for job_id, _ in claims])
+        attempted_ats = ",".join([attempted_at for _, attempted_at in claims])
+        parameters = {"ids": f"{{{ids}}}", "attempted_ats": f"{{{attempted_ats}}}"}
+        return self._query(_COMPLETE_MANY, parameters, _persisted)
+
+    def job_finish_many(self, transitions: Sequence[Transition]) -> Query[dict[int, Persisted]]:
+        """End many attempts, each in its own way."""
+        document = json.dumps([_end(transition) for transition in transitions], ensure_ascii=False)
+        return self._query(_FINISH_MANY, {"transitions": document}, _persisted)
+
+    def job_schedule(self, horizon: timedelta, limit: int) -> Query[int]:
+        """Make jobs available that are due within *horizon*; how many."""
+        parameters: dict[str, Value] = {"horizon": str(horizon.total_seconds()), "limit": limit}
+        return self._query(_SCHEDULE, parameters, lambda rows: decode.integer(rows[0][0]))
+
+    def job_stuck(self, older_than: timedelta, *, after_id: int, limit: int) -> Query[list[JobRow]]:
+        """Jobs that have been running for longer than *older_than*, by id."""
+        parameters: dict[str, Value] = {
+            "older_than": str(older_than.total_seconds()),
+            "after_id": after_id,
+            "limit": limit,
+        }
+        return self._query(_STUCK, parameters, decode.jobs)
+
+    def queue_upsert(self, queue: str) -> Query[None]:
+        """Record that a queue is worked."""
+        return self._query(_QUEUE_UPSERT, {"name": queue}, lambda _: None)
+
+    def _query(
+        self, template: str, parameters: Mapping[str, Value], read: Callable[[Rows], T], limit: int = 0
+    ) -> Query[T]:
+        text = self._texts.get((template, limit))
+        if text is None:
+            text = self._texts[template, limit] = template.format(limit=limit, **self._names)
+        return Query(Statement(text, parameters), read)
+
+
+def _document(job: InsertParams) -> dict[str, Any]:
+    return {
+        "args": msgspec.Raw(job.encoded_args.encode()),
+        "kind": job.kind,
+        "max_attempts": job.max_attempts,
+        "metadata": msgspec.Raw(encode_metadata(job.metadata).encode()),
+        "priority": job.priority,
+        "queue": job.queue,
+        "scheduled_at": None if job.scheduled_at is None else instant_text(job.scheduled_at),
+        "state": job.state.value,
+        "tags": job.tags,
+    }
+
+
+def _end(transition: Transition) -> dict[str, Any]:
+    return {
+        "id": transition.job_id,
+        "attempted_at": transition.attempted_at,
+        "state": transition.state.value,
+        "attempt": transition.attempt,
+        "delay_seconds": transition.delay_seconds,
+        "error": transition.error,
+        "metadata": transition.metadata,
+    }
+
+
+def _persisted(rows: Rows) -> dict[int, Persisted]:
+    return {decode.integer(row[0]): Persisted(row[1]) for row in rows}

@@ -1,0 +1,1 @@
+"""What tests of River, and of applications that use it, are built from."""

@@ -1,0 +1,164 @@
+"""Workers: the host's code for one kind of job, and the registry of a client's workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from .args import Codec, JobArgs, any_json, codec_of, kind_of
+from .errors import ConfigurationError
+from .job import Job
+
+if typing.TYPE_CHECKING:
+    from .context import WorkContext
+
+A = TypeVar("A", default=Any)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KIND = re.compile(r"[\w][\w\-\[\]<>\/.·:+]+", re.ASCII)
+
+
+class Worker(Generic[A]):
+    """Works the jobs of one kind: subclass it as ``class MailWorker(river.Worker[Mail])``, with a `work`.
+
+    `work` may be a ``def``, which runs in a thread, or an ``async def``, which runs as a task. One instance serves
+    all jobs of its kind, so it must not keep what belongs to one job.
+    """
+
+    def work(self, job: Job[A], ctx: WorkContext) -> Awaitable[None] | None:
+        """Do the work. Return, and the job is completed; raise, and it is tried again."""
+        raise NotImplementedError
+
+    def next_retry(self, job: Job[A]) -> datetime | None:
+        """When *job*, which has just failed, is due again; None leaves it to the client's retry policy."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """How the jobs of one kind are worked.
+
+    Attributes:
+        kind: The kind.
+        codec: Reads the args.
+        call: The function, or the worker's `work`.
+        is_async: Whether it is an ``async def``.
+        next_retry: The worker's own answer, or None if it has none.
+    """
+
+    kind: str
+    codec: Codec[Any]
+    call: Callable[[Job[Any], WorkContext], Any]
+    is_async: bool
+    next_retry: Callable[[Job[Any]], datetime | None] | None
+
+
+class Workers:
+    """The workers of a client, by kind. Fill it before the client starts."""
+
+    def __init__(self) -> None:
+        self._registrations: dict[str, Registration] = {}
+
+    def work(self, *, kind: str | None = None) -> Callable[[F], F]:
+        """Register a function of a job and its context; use it as a decorator.
+
+        Args:
+            kind: For args without a class: the function then receives a plain mapping as ``job.args``. Otherwise
+                the args class is taken from the annotation of the first parameter, ``job: river.Job[Mail]``.
+
+        Raises:
+            ConfigurationError: The args class cannot be found or used, or the kind already has a worker.
+        """
+
+        def register(function: F) -> F:
+            self._register(_args_type(function, kind), function, kind, next_retry=None)
+            return function
+
+        return register
+
+    def add(self, worker: Worker[Any]) -> None:
+        """Register an instance of a worker class.
+
+        Raises:
+            ConfigurationError: Its class does not say which args it works, ``Worker[Mail]``, they cannot be used,
+                or their kind already has a worker.
+        """
+        own_retry = type(worker).next_retry is not Worker.next_retry
+        self._register(
+            _worker_args_type(worker), worker.work, None, worker.next_retry if own_retry else None
+        )
+
+    def get(self, kind: str) -> Registration | None:
+        """How jobs of *kind* are worked, or None."""
+        return self._registrations.get(kind)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._registrations
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registrations)
+
+    def __len__(self) -> int:
+        return len(self._registrations)
+
+    def _register(
+        self,
+        args_type: type,
+        call: Callable[..., Any],
+        kind: str | None,
+        next_retry: Callable[[Job[Any]], datetime | None] | None,
+    ) -> None:
+        codec = dataclasses.replace(codec_of(JobArgs), decode=any_json) if kind else codec_of(args_type)
+        kind = kind or kind_of(args_type)
+        if not _KIND.fullmatch(kind):
+            raise ConfigurationError(
+                f"kind {kind!r} is no kind: 2 or more letters, digits, '_' and, after the first, '-[]<>/.·:+'"
+            )
+        if kind in self._registrations:
+            raise ConfigurationError(f"worker for kind {kind!r} is already registered")
+        self._registrations[kind] = Registration(
+            kind, codec, call, inspect.iscoroutinefunction(inspect.unwrap(call)), next_retry
+        )
+
+
+def _args_type(function: Callable[..., Any], kind: str | None) -> type:
+    if kind is not None:
+        return JobArgs
+    try:
+        hints = typing.get_type_hints(function)
+        first = next(iter(inspect.signature(function).parameters))
+    except (NameError, StopIteration) as error:
+        raise ConfigurationError(
+            f"{_name(function)} must take `job: river.Job[YourArgs], ctx: river.WorkContext`: {error}"
+        ) from error
+    return _parameter_of(hints.get(first), Job, f"{_name(function)}: annotate its first parameter")
+
+
+def _worker_args_type(worker: Worker[Any]) -> type:
+    for base in type(worker).__mro__:
+        for generic in getattr(base, "__orig_bases__", ()):
+            if typing.get_origin(generic) is Worker:
+                return _parameter_of(generic, Worker, _name(type(worker)))
+    raise ConfigurationError(f"{_name(type(worker))} must derive from river.Worker[YourArgs]")
+
+
+def _parameter_of(annotation: Any, generic: type, where: str) -> type:
+    parameters = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is not generic or not isinstance(parameters[0], type):
+        raise ConfigurationError(
+            f"{where} as river.{generic.__name__}[YourArgs], with your args class; or give kind=..."
+        )
+    return parameters[0]
+
+
+def _name(thing: Any) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"
