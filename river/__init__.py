@@ -1,0 +1,85 @@
+"""River for Python: a job queue inside the application's own database.
+
+A job is inserted in the same transaction as the change that asks for it, worked at least once, and may be completed
+in the same transaction as the work's own writes.
+"""
+
+from __future__ import annotations
+
+from .args import Args, JobArgs
+from .async_client import AsyncClient
+from .cancel import CancellationToken, CancelReason
+from .client import Client
+from .config import Config, QueueConfig
+from .context import WorkContext, current
+from .driver import register_handles
+from .errors import (
+    ClientStateError,
+    ConfigurationError,
+    DatabaseError,
+    ErrorClass,
+    HandleClosedError,
+    HandleError,
+    InvalidArgsError,
+    InvalidJobError,
+    JobNotFoundError,
+    JobNotRunningError,
+    NotInWorkerError,
+    RiverError,
+    TransactionRequiredError,
+    UnknownJobKindError,
+    UnsupportedHandleError,
+)
+from .hook import Hook, Middleware
+from .insert import InsertManyParams, InsertOpts, InsertParams
+from .job import AttemptError, InsertResult, Job, JobRow, JobState
+from .outcome import JobCancel, JobDiscard, JobSnooze, WorkCancelled
+from .retry import DefaultRetryPolicy, RetryPolicy
+from .worker import Worker, Workers
+
+__all__ = [
+    "Args",
+    "AsyncClient",
+    "AttemptError",
+    "CancelReason",
+    "CancellationToken",
+    "Client",
+    "ClientStateError",
+    "Config",
+    "ConfigurationError",
+    "DatabaseError",
+    "DefaultRetryPolicy",
+    "ErrorClass",
+    "HandleClosedError",
+    "HandleError",
+    "Hook",
+    "InsertManyParams",
+    "InsertOpts",
+    "InsertParams",
+    "InsertResult",
+    "InvalidArgsError",
+    "InvalidJobError",
+    "Job",
+    "JobArgs",
+    "JobCancel",
+    "JobDiscard",
+    "JobNotFoundError",
+    "JobNotRunningError",
+    "JobRow",
+    "JobSnooze",
+    "JobState",
+    "Middleware",
+    "NotInWorkerError",
+    "QueueConfig",
+    "RetryPolicy",
+    "RiverError",
+    "TransactionRequiredError",
+    "UnknownJobKindError",
+    "UnsupportedHandleError",
+    "WorkCancelled",
+    "WorkContext",
+    "Worker",
+    "Workers",
+    "current",
+    "register_handles",
+]

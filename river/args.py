@@ -16,9 +16,9 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeGuard
 
 import msgspec
 from typing_extensions import TypeVar
@@ -35,11 +35,6 @@ class Args(Protocol):
     def kind(self) -> str:
         """Names the type of the job for every process and language that works it; 1 to 127 characters."""
         ...
-
-
-@runtime_checkable
-class _WritesItself(Protocol):
-    def to_json(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class JobArgs:
         try:
             return json.dumps(self.args, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidArgsError(_complaint(self.kind, _culprit(self.args) or str(error))) from error
+            raise InvalidArgsError(_complaint(self.kind, culprit_in(self.args) or str(error))) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +87,7 @@ def kind_of(args_type: type) -> str:
     """
     kind = getattr(args_type, "kind", None)
     if not isinstance(kind, str):
-        raise ConfigurationError(
-            f"{_name(args_type)} has no kind: declare `kind: ClassVar[str] = \"...\"` in the class"
-        )
+        raise ConfigurationError(f'{_name(args_type)} has no kind: declare `kind: ClassVar[str] = "..."` in the class')
     return kind
 
 
@@ -154,11 +147,11 @@ def any_json(text: str) -> Any:
 def _refuse_the_unstorable(codec: Codec[Any], args: object, kind: str, text: str) -> None:
     # The look at the text is quick, and nearly always enough; only a hit is worth a walk through the value.
     if "\\u0000" in text or "\\ud" in text or "\\uD" in text or not text.isascii():
-        culprit = _culprit(_loads(text, kind))
+        culprit = culprit_in(_loads(text, kind))
         if culprit:
             raise InvalidArgsError(_complaint(kind, culprit))
     if "null" in text:
-        culprit = _culprit(codec.plain(args))
+        culprit = culprit_in(codec.plain(args))
         if culprit:
             raise InvalidArgsError(_complaint(kind, culprit))
     if not text.startswith("{"):
@@ -175,37 +168,53 @@ def _loads(text: str, kind: str) -> object:
 
 def _culprit_of(codec: Codec[Any], args: object) -> str | None:
     try:
-        return _culprit(codec.plain(args))
+        return culprit_in(codec.plain(args))
     except Exception:  # noqa: BLE001 - the value has already failed; this only looks for a better message
         return None
 
 
-def _culprit(value: object) -> str | None:
+def culprit_in(value: object) -> str | None:
     """Say where *value* holds what JSON or PostgreSQL cannot, or None."""
     return next(_culprits(value, ""), None)
 
 
 def _culprits(value: object, path: str) -> Iterator[str]:
-    where = f"field {path!r}" if path else "a value"
-    if isinstance(value, str):
-        reason = bad_text(value)
-        if reason:
-            yield f"{where} {reason}"
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            yield f"{where} is {value}, which JSON cannot say"
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                yield f"{where} has the key {key!r}, which is no string"
-            else:
-                yield from _culprits(key, f"{path}.{key!r} (the key)" if path else f"{key!r} (the key)")
-                yield from _culprits(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, list | tuple):
+    if _is_mapping(value):
+        yield from _culprits_of_mapping(value, path)
+        return
+    if _is_sequence(value):
         for index, item in enumerate(value):
             yield from _culprits(item, f"{path}[{index}]")
-    elif value is not None and not isinstance(value, int | bool):
-        yield f"{where} is a {type(value).__name__}, which is no JSON value"
+        return
+    where = f"field {path!r}" if path else "a value"
+    match value:
+        case str() if bad_text(value):
+            yield f"{where} {bad_text(value)}"
+        case float() if not math.isfinite(value):
+            yield f"{where} is {value}, which JSON cannot say"
+        case None | str() | int() | float():
+            return
+        case _:
+            yield f"{where} is a {type(value).__name__}, which is no JSON value"
+
+
+def _culprits_of_mapping(value: Mapping[Any, Any], path: str) -> Iterator[str]:
+    where = f"field {path!r}" if path else "a value"
+    for key, item in value.items():
+        if not isinstance(key, str):
+            yield f"{where} has the key {key!r}, which is no string"
+        elif bad_text(key):
+            yield f"{where} has the key {key!r}, which {bad_text(key)}"
+        else:
+            yield from _culprits(item, f"{path}.{key}" if path else key)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
 
 
 def bad_text(value: str) -> str | None:
@@ -243,10 +252,10 @@ def _pydantic_codec(args_type: type[Any]) -> Codec[Any]:
 
 
 def _self_writing_codec(args_type: type[Any]) -> Codec[Any]:
-    reads = getattr(args_type, "from_json", None)
+    reads: Any = getattr(args_type, "from_json", None)
     if args_type is JobArgs:
         decode: Callable[[str], Any] = any_json
-    elif callable(reads):
+    elif reads is not None:
         decode = reads
     elif _has_fields(args_type):
         decode = _msgspec_codec(args_type).decode
@@ -260,10 +269,8 @@ def _self_writing_codec(args_type: type[Any]) -> Codec[Any]:
     )
 
 
-def _write_itself(args: object) -> str:
-    if not isinstance(args, _WritesItself):
-        raise TypeError(f"{_name(type(args))} has no to_json()")
-    text: object = args.to_json()
+def _write_itself(args: Any) -> str:
+    text = args.to_json()
     if not isinstance(text, str):
         raise TypeError(f"to_json() must give str, but gave {type(text).__name__}")
     return text
@@ -286,10 +293,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, msgspec.ValidationError):
         message, separator, path = str(error).rpartition(" - at `$.")
         return f"field {path.rstrip('`')!r}: {message}" if separator else str(error)
-    errors = getattr(error, "errors", None)
-    if callable(errors):
-        first: Any = next(iter(errors(include_url=False)), None)
-        if first is not None:
+    errors: Any = getattr(error, "errors", None)
+    if callable(errors):  # pydantic's
+        details: Any = errors(include_url=False)
+        for first in details:
             return f"field {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
     return str(error) or type(error).__name__
 

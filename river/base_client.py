@@ -11,9 +11,9 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from .args import Args, any_json, codec_of
+from .args import Args, any_json
 from .config import Config, ConfigOptions
-from .driver import AnyDriver, AsyncHandle, BlockingHandle, Colour, adopt, driver_for
+from .driver import AnyDriver, AsyncDriver, AsyncHandle, BlockingHandle, Colour, Driver, adopt, driver_for
 from .errors import ClientStateError, InvalidJobError, UnknownJobKindError
 from .hook import Extensions
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options, prepare
@@ -70,7 +70,11 @@ class BaseClient:
 
     @overload
     def insert_tx(
-        self, handle: BlockingHandle, args: A, opts: InsertOpts | None = None, **options: Unpack[InsertOptions]
+        self,
+        handle: BlockingHandle,
+        args: A,
+        opts: InsertOpts | None = None,
+        **options: Unpack[InsertOptions],
     ) -> InsertResult[A]: ...
     @overload
     def insert_tx(
@@ -182,13 +186,30 @@ class BaseClient:
         with self.extensions.inserting(batch):
             return await run_async(executor, self._insertion(executor.database, batch))
 
+    def _insert_blocking(self, driver: Driver, batch: Sequence[InsertParams]) -> list[JobRow]:
+        # One statement commits by itself in one round trip; a transaction takes three.
+        guarded = self.extensions.runs_host_code_at_insert
+        with driver.transaction() if guarded else driver.autocommit() as executor:
+            return self._write(executor, batch)
+
+    async def _insert_async(self, driver: AsyncDriver, batch: Sequence[InsertParams]) -> list[JobRow]:
+        guarded = self.extensions.runs_host_code_at_insert
+        async with driver.transaction() if guarded else driver.autocommit() as executor:
+            return await self._write_async(executor, batch)
+
+    def _query_blocking(self, driver: Driver, operation: Callable[[Dialect], Operation[T]]) -> T:
+        with driver.autocommit() as executor:
+            return run(executor, operation(self.sql(executor.database)))
+
+    async def _query_async(self, driver: AsyncDriver, operation: Callable[[Dialect], Operation[T]]) -> T:
+        async with driver.autocommit() as executor:
+            return await run_async(executor, operation(self.sql(executor.database)))
+
     def _insertion(self, database: Database, batch: Sequence[InsertParams]) -> Operation[list[JobRow]]:
         return jobs.insert_many(self.sql(database), batch)
 
     def _inserted(self, args: A, row: JobRow) -> InsertResult[A]:
         return InsertResult(Job[A].of(row, args))
 
-    def _inserted_many(
-        self, batch: Sequence[InsertParams], rows: Sequence[JobRow]
-    ) -> list[InsertResult[Any]]:
+    def _inserted_many(self, batch: Sequence[InsertParams], rows: Sequence[JobRow]) -> list[InsertResult[Any]]:
         return [self._inserted(params.args, row) for params, row in zip(batch, rows, strict=True)]

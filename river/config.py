@@ -99,8 +99,8 @@ class Config:
             raise ConfigurationError(f"retry_policy must have next_retry(job, now), unlike {self.retry_policy!r}")
         _instances("hooks", self.hooks, Hook)
         _instances("middleware", self.middleware, Middleware)
-        if self.workers is not None and not isinstance(self.workers, Workers):
-            raise ConfigurationError(f"workers must be river.Workers, not {self.workers!r}")
+        if self.workers is not None:
+            _instances("workers", [self.workers], Workers)
         for name, queue in self.queues.items():
             self._check_queue(name, queue)
         if self.queues and self.workers is None:
@@ -195,4 +195,4 @@ def _whole(option: str, value: object, lowest: int, highest: int) -> None:
 def _instances(option: str, values: Sequence[object], wanted: type) -> None:
     for value in values:
         if not isinstance(value, wanted):
-            raise ConfigurationError(f"{option} must be instances of river.{wanted.__name__}, not {value!r}")
+            raise ConfigurationError(f"{option} must be of the class river.{wanted.__name__}, unlike {value!r}")

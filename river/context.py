@@ -108,9 +108,7 @@ class WorkContext:
 
     async def _complete_async(self, executor: AsyncExecutor) -> Job[Any]:
         self._check_is_mine()
-        return self._completed(
-            await run_async(executor, self._complete(self.client.sql(executor.database)))
-        )
+        return self._completed(await run_async(executor, self._complete(self.client.sql(executor.database))))
 
     def _complete(self, sql: Dialect) -> work.Operation[JobRow]:
         return work.complete(sql, self._row.id, self._attempted_at)
@@ -128,8 +126,8 @@ class WorkContext:
         running = _current.get(None)
         if running is not None and running is not self:
             raise NotInWorkerError(
-                f"this is the context of job {self._row.id}, but the worker of job {running.job.id} is running: use the "
-                "context that the worker was given"
+                f"this is the context of job {self._row.id}, but the worker of job {running.job.id} is running: "
+                "use the context that the worker was given"
             )
 
 

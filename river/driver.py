@@ -13,11 +13,14 @@ then: ``river.handles`` for adopters, ``river.drivers`` for drivers (there also 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Protocol, TypeAlias
+
+from typing_extensions import TypeIs
 
 from .errors import ConfigurationError, UnsupportedHandleError
 from .operation import AsyncExecutor, Database, Executor
@@ -157,6 +160,11 @@ _registered: dict[str, Adopter] = {}
 _adopters: dict[type, list[Adopter]] = {}
 
 
+def is_asyncio(driver: AnyDriver) -> TypeIs[AsyncDriver]:
+    """Whether a driver is an asyncio one."""
+    return inspect.iscoroutinefunction(driver.close)
+
+
 def register_handles(module: str, adopter: Adopter) -> None:
     """Adopt handles whose class, or a base of it, comes from the top-level *module*, without packaging.
 
@@ -258,5 +266,6 @@ __all__ = [
     "Notification",
     "adopt",
     "driver_for",
+    "is_asyncio",
     "register_handles",
 ]

@@ -80,9 +80,7 @@ class JobNotFoundError(RiverError, LookupError):
     """There is no job with this id: it never was, it is not visible in this transaction, or it was deleted."""
 
     def __init__(self, job_id: int) -> None:
-        super().__init__(
-            f"job {job_id} was not found: it was deleted, or it is not visible to this transaction"
-        )
+        super().__init__(f"job {job_id} was not found: it was deleted, or it is not visible to this transaction")
         self.job_id = job_id
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the methods are for overriding
 """Where a host's own code is called around insert and work.
 
     insert   middleware.insert( hook.insert_begin, then the write )
@@ -69,6 +70,11 @@ class Extensions:
                     check(job)
             return stack.pop_all()
         raise AssertionError("a middleware's context manager swallowed an error of an insert")
+
+    @property
+    def runs_host_code_at_insert(self) -> bool:
+        """Whether an insert can still fail after its statement, so that it needs a transaction around it."""
+        return bool(self.middleware)
 
     def claimed(self, job: JobRow) -> None:
         """Tell the hooks that a job was claimed."""

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypedDict
 
 from typing_extensions import TypeVar, Unpack
 
-from .args import Args, bad_text, encode
+from .args import Args, bad_text, culprit_in, encode
 from .errors import InvalidJobError
 from .job import JobState
 
@@ -181,12 +181,9 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
         raise InvalidJobError(f"metadata is no JSON object: {error}") from error
     if not text.startswith("{"):
         raise InvalidJobError(f"metadata must be a JSON object, not {type(metadata).__name__}")
-    if "\\u0000" in text:
-        bad = next((value for value in _strings(metadata) if "\x00" in value), None)
-        if bad is not None:
-            raise InvalidJobError(f"metadata {bad_text(bad)}: {bad!r}")
-    if not text.isascii() and bad_text(text):
-        raise InvalidJobError(f"metadata {bad_text(text)}")
+    culprit = culprit_in(metadata) if "\\u0000" in text or not text.isascii() else None
+    if culprit:
+        raise InvalidJobError(f"metadata cannot be stored: {culprit}")
     return text
 
 
@@ -201,7 +198,7 @@ def _kind(args: object) -> str:
         raise InvalidJobError(f"{args.__name__} is a class: insert an instance of it")
     if not isinstance(kind, str):
         raise InvalidJobError(
-            f"{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = \"...\"` in the class"
+            f'{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = "..."` in the class'
         )
     if not 0 < len(kind) < 128 or bad_text(kind):
         raise InvalidJobError(f"kind {kind!r} must have 1 to 127 characters")
@@ -230,9 +227,7 @@ def _check_range(option: str, value: object, lowest: int, highest: int) -> None:
 
 def _check_tag(tag: object) -> None:
     if not isinstance(tag, str) or len(tag) > 255 or not _TAG.fullmatch(tag):
-        raise InvalidJobError(
-            f"tag {tag!r} is no tag: 3 to 255 ASCII letters, digits, '_' and, but for the ends, '-'"
-        )
+        raise InvalidJobError(f"tag {tag!r} is no tag: 3 to 255 ASCII letters, digits, '_' and, but for the ends, '-'")
 
 
 def _check_instant(at: object) -> None:
@@ -244,16 +239,6 @@ def _check_instant(at: object) -> None:
         at.astimezone(UTC)
     except OverflowError as error:
         raise InvalidJobError(f"scheduled_at {at!r} is outside of the years 1 to 9999 in UTC") from error
-
-
-def _strings(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        return [text for key, item in value.items() for text in (*_strings(key), *_strings(item))]
-    if isinstance(value, list | tuple):
-        return [text for item in value for text in _strings(item)]
-    return []
 
 
 _NO_OPTIONS = InsertOpts()

@@ -8,7 +8,6 @@ have been written by any implementation of River in any shape.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -122,8 +121,9 @@ class Job(JobRow, Generic[A], frozen=True):
     @classmethod
     def of(cls, row: JobRow, args: A) -> Job[A]:
         """The job in *row*, whose args decode to *args*."""
-        make: Callable[..., Job[A]] = cls
-        return make(*msgspec.structs.astuple(row)[:_ROW_FIELDS], args)
+        make: Any = cls  # a checker cannot count the slice below
+        job: Job[A] = make(*msgspec.structs.astuple(row)[:_ROW_FIELDS], args)
+        return job
 
 
 _ROW_FIELDS = len(JobRow.__struct_fields__)
@@ -142,21 +142,17 @@ class InsertResult(Generic[A]):
     duplicate: bool = False
 
 
-class UndecodableJob(msgspec.Struct, frozen=True):
-    """What can be said of a claimed row that cannot be read as a job.
+@dataclass(frozen=True, slots=True)
+class UndecodableJob:
+    """A claimed row that cannot be read as a job.
 
     Attributes:
+        row: What could be read; neutral values in the place of the rest.
         reason: Which column is at fault, and why.
     """
 
-    id: int
-    attempt: int
-    max_attempts: int
-    attempted_at: datetime
-    kind: str
-    queue: str
-    recorded_errors: list[Raw] | None = field(name="errors", default=None)
-    reason: str = field(name="no column of the table", default="")
+    row: JobRow
+    reason: str
 
 
 class _Recorded(msgspec.Struct):

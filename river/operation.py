@@ -71,7 +71,7 @@ class Executor(ABC):
     def execute(self, statement: Statement) -> Rows:
         """Run one statement and return all of its rows, as tuples; an empty list where it has none."""
 
-    def abort(self) -> None:
+    def abort(self) -> None:  # noqa: B027 - only for connections that River owns
         """Make a call in progress on this connection end soon, from any thread; the connection is lost.
 
         Only ever called on connections that River checked out itself. May block for no longer than a system
@@ -88,7 +88,7 @@ class AsyncExecutor(ABC):
     async def execute(self, statement: Statement) -> Rows:
         """Run one statement and return all of its rows, as tuples; an empty list where it has none."""
 
-    def abort(self) -> None:
+    def abort(self) -> None:  # noqa: B027 - only for connections that River owns
         """Make a call in progress on this connection end soon; the connection is lost. Does not block."""
 
 
@@ -104,7 +104,7 @@ def run(executor: Executor, operation: Operation[T] | Query[T]) -> T:
         while True:
             try:
                 rows = executor.execute(statement)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is the operation's
                 statement = generator.throw(error)
             else:
                 statement = generator.send(rows)
@@ -126,7 +126,7 @@ async def run_async(executor: AsyncExecutor, operation: Operation[T] | Query[T])
         while True:
             try:
                 rows = await executor.execute(statement)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is the operation's
                 statement = generator.throw(error)
             else:
                 statement = generator.send(rows)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from .errors import RiverError
 
 
-class JobSnooze(RiverError):
+class JobSnooze(RiverError):  # noqa: N818 - an outcome
     """Raise in a worker to have the job worked again later; it costs no attempt and records no error.
 
     Args:
@@ -29,7 +29,7 @@ class JobSnooze(RiverError):
         self.seconds = seconds
 
 
-class JobCancel(RiverError):
+class JobCancel(RiverError):  # noqa: N818 - an outcome
     """Raise in a worker to cancel the job: the reason is recorded as an error, and it is never tried again.
 
     Args:
@@ -41,7 +41,7 @@ class JobCancel(RiverError):
         super().__init__(f"JobCancelError: {reason}")
 
 
-class JobDiscard(RiverError):
+class JobDiscard(RiverError):  # noqa: N818 - an outcome
     """Raise in a worker to give the job up: the reason is recorded as an error, and it is never tried again.
 
     Args:
@@ -92,7 +92,12 @@ class Failed:
     error: BaseException
 
 
-Outcome: TypeAlias = Completed | Snoozed | Cancelled | Discarded | Failed
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The attempt was stopped from outside, through no fault of the job."""
+
+
+Outcome: TypeAlias = Completed | Snoozed | Cancelled | Discarded | Failed | Interrupted
 
 
 def outcome_of(error: BaseException) -> Outcome:

@@ -39,7 +39,7 @@ class DefaultRetryPolicy:
     """
 
     def __init__(self, jitter: random.Random | None = None) -> None:
-        self._jitter = jitter or random.Random()  # noqa: S311 - spreads load, keeps no secret
+        self._jitter = jitter or random.Random()
 
     def next_retry(self, job: JobRow, now: datetime) -> datetime:
         """When *job* is due again."""

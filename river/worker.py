@@ -37,7 +37,7 @@ class Worker(Generic[A]):
         """Do the work. Return, and the job is completed; raise, and it is tried again."""
         raise NotImplementedError
 
-    def next_retry(self, job: Job[A]) -> datetime | None:
+    def next_retry(self, job: Job[A]) -> datetime | None:  # noqa: ARG002 - for overriding
         """When *job*, which has just failed, is due again; None leaves it to the client's retry policy."""
         return None
 
@@ -92,9 +92,7 @@ class Workers:
                 or their kind already has a worker.
         """
         own_retry = type(worker).next_retry is not Worker.next_retry
-        self._register(
-            _worker_args_type(worker), worker.work, None, worker.next_retry if own_retry else None
-        )
+        self._register(_worker_args_type(worker), worker.work, None, worker.next_retry if own_retry else None)
 
     def get(self, kind: str) -> Registration | None:
         """How jobs of *kind* are worked, or None."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from river.driver import Colour
@@ -12,12 +14,16 @@ from .blocking import PsycopgDriver
 __all__ = ["AsyncPsycopgDriver", "PsycopgDriver", "driver_for"]
 
 
-def driver_for(source: object, colour: Colour) -> PsycopgDriver | AsyncPsycopgDriver | None:
+def driver_for(source: Any, colour: Colour) -> PsycopgDriver | AsyncPsycopgDriver | None:
     """A driver for a pool, or for a ``postgresql://`` URL with a pool of its own; None for anything else."""
-    if isinstance(source, ConnectionPool):
-        return PsycopgDriver(source)
-    if isinstance(source, AsyncConnectionPool):
-        return AsyncPsycopgDriver(source)
-    if isinstance(source, str):
-        return (PsycopgDriver if colour == "blocking" else AsyncPsycopgDriver).connect(source)
-    return None
+    match source:
+        case ConnectionPool():
+            pool: ConnectionPool[Any] = source
+            return PsycopgDriver(pool)
+        case AsyncConnectionPool():
+            async_pool: AsyncConnectionPool[Any] = source
+            return AsyncPsycopgDriver(async_pool)
+        case str():
+            return (PsycopgDriver if colour == "blocking" else AsyncPsycopgDriver).connect(source)
+        case _:
+            return None

@@ -6,12 +6,13 @@ import functools
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
@@ -52,7 +53,7 @@ def database_error(error: psycopg.Error) -> DatabaseError:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
+def errors() -> Generator[None]:
     """Turn psycopg's errors into River's."""
     try:
         yield
@@ -97,10 +98,10 @@ def connection_settings(pool: ConnectionPool[Any] | AsyncConnectionPool[Any]) ->
     # From psycopg_pool 3.3 on, either may be a function, for credentials that change.
     conninfo: Any = pool.conninfo
     kwargs: Any = pool.kwargs
-    settings = (kwargs() if callable(kwargs) else kwargs) or {}
+    settings: Any = kwargs() if callable(kwargs) else kwargs
     return (
-        conninfo() if callable(conninfo) else conninfo,
-        {**settings, "autocommit": True, "row_factory": psycopg.rows.tuple_row},
+        str(conninfo() if callable(conninfo) else conninfo),
+        {**(settings or {}), "autocommit": True, "row_factory": tuple_row},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -77,14 +77,14 @@ class AsyncPsycopgDriver:
         return driver
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncExecutor]:
+    async def transaction(self) -> AsyncGenerator[AsyncExecutor]:
         """One transaction: committed when left, rolled back when left by an exception."""
         with errors():
             async with self._checkout() as connection, connection.transaction():
                 yield AsyncOwnedExecutor(connection)
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncExecutor]:
+    async def autocommit(self) -> AsyncGenerator[AsyncExecutor]:
         """A connection on which each statement commits by itself, in one round trip."""
         with errors():
             async with self._checkout() as connection:
@@ -97,7 +97,7 @@ class AsyncPsycopgDriver:
                         await connection.set_autocommit(before)
 
     @asynccontextmanager
-    async def listen(self, channels: Sequence[str]) -> AsyncIterator[AsyncListener]:
+    async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
         """A connection of its own that listens to *channels*, opened like those of the pool."""
         with errors():
             conninfo, kwargs = connection_settings(self._pool)
@@ -112,7 +112,7 @@ class AsyncPsycopgDriver:
             await self._pool.close()
 
     @asynccontextmanager
-    async def _checkout(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def _checkout(self) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
         if self._owns_pool:
             await self._pool.open()
         async with self._pool.connection() as connection:

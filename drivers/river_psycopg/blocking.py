@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -77,14 +77,14 @@ class PsycopgDriver:
         return driver
 
     @contextmanager
-    def transaction(self) -> Iterator[Executor]:
+    def transaction(self) -> Generator[Executor]:
         """One transaction: committed when left, rolled back when left by an exception."""
         with errors(), self._checkout() as connection:
             with connection.transaction():
                 yield OwnedExecutor(connection)
 
     @contextmanager
-    def autocommit(self) -> Iterator[Executor]:
+    def autocommit(self) -> Generator[Executor]:
         """A connection on which each statement commits by itself, in one round trip."""
         with errors(), self._checkout() as connection:
             before = connection.autocommit
@@ -96,7 +96,7 @@ class PsycopgDriver:
                     connection.autocommit = before
 
     @contextmanager
-    def listen(self, channels: Sequence[str]) -> Iterator[Listener]:
+    def listen(self, channels: Sequence[str]) -> Generator[Listener]:
         """A connection of its own that listens to *channels*, opened like those of the pool."""
         with errors():
             conninfo, kwargs = connection_settings(self._pool)
@@ -111,7 +111,7 @@ class PsycopgDriver:
             self._pool.close()
 
     @contextmanager
-    def _checkout(self) -> Iterator[psycopg.Connection[Any]]:
+    def _checkout(self) -> Generator[psycopg.Connection[Any]]:
         if self._owns_pool:
             self._pool.open()
         with self._pool.connection() as connection:

@@ -20,12 +20,16 @@ def adopt(handle: Any) -> Executor | AsyncExecutor | None:
         HandleClosedError: It is closed.
         TransactionRequiredError: It is in autocommit without a transaction, or its transaction has failed.
     """
-    if isinstance(handle, psycopg.Cursor | psycopg.AsyncCursor):
-        handle = handle.connection
-    if isinstance(handle, psycopg.Connection):
-        check_usable(handle)
-        return ConnectionExecutor(handle)
-    if isinstance(handle, psycopg.AsyncConnection):
-        check_usable(handle)
-        return AsyncConnectionExecutor(handle)
-    return None
+    match handle:
+        case psycopg.Cursor() | psycopg.AsyncCursor():
+            return adopt(handle.connection)
+        case psycopg.Connection():
+            connection: psycopg.Connection[Any] = handle
+            check_usable(connection)
+            return ConnectionExecutor(connection)
+        case psycopg.AsyncConnection():
+            async_connection: psycopg.AsyncConnection[Any] = handle
+            check_usable(async_connection)
+            return AsyncConnectionExecutor(async_connection)
+        case _:
+            return None

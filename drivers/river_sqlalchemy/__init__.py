@@ -10,7 +10,16 @@ from river.driver import Colour
 
 from .asynchronous import AsyncSQLAlchemyDriver
 from .blocking import SQLAlchemyDriver
-from .schema import Tables, metadata, river_job, river_leader, river_migration, river_notification, river_queue, tables
+from .schema import (
+    Tables,
+    metadata,
+    river_job,
+    river_leader,
+    river_migration,
+    river_notification,
+    river_queue,
+    tables,
+)
 
 __all__ = [
     "AsyncSQLAlchemyDriver",

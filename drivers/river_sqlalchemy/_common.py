@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,7 +61,7 @@ def database_of(engine: Engine | AsyncEngine) -> Database:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
+def errors() -> Generator[None]:
     """Turn SQLAlchemy's errors into River's."""
     try:
         yield
@@ -108,8 +108,8 @@ def _constraint(original: Any) -> str | None:
 
 
 def _pg8000_field(original: Any, field: str) -> str | None:
-    fields = original.args[0] if getattr(original, "args", None) else None
-    value = fields.get(field) if isinstance(fields, dict) else None
+    arguments: Any = getattr(original, "args", None)
+    value = arguments[0].get(field) if arguments and isinstance(arguments[0], dict) else None
     return value if isinstance(value, str) else None
 
 
@@ -160,13 +160,13 @@ def shut_down(driver_connection: Any) -> None:
     try:
         with socket.socket(fileno=os.dup(_fileno(driver_connection))) as duplicate:
             duplicate.shutdown(socket.SHUT_RDWR)
-    except Exception:  # noqa: BLE001, S110 - each library says "closed already" in its own way
+    except Exception:  # noqa: BLE001 - each library says "closed already" in its own way
         pass
 
 
 def _fileno(driver_connection: Any) -> int:
-    fileno = getattr(driver_connection, "fileno", None)
-    if callable(fileno):  # psycopg, psycopg2
+    fileno: Any = getattr(driver_connection, "fileno", None)
+    if fileno is not None:  # psycopg, psycopg2
         return int(fileno())
     transport = getattr(driver_connection, "_transport", None)
     if transport is not None:  # asyncpg has no public way to its socket

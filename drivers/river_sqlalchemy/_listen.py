@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from sqlalchemy import Dialect
@@ -21,35 +21,49 @@ from ._common import shut_down
 
 def can_listen(dialect: Dialect) -> bool:
     """Whether notifications can be waited for over this DB-API."""
-    return dialect.name == "postgresql" and dialect.driver in ("psycopg", "psycopg_async", "psycopg2", "asyncpg")
+    return dialect.name == "postgresql" and dialect.driver in (
+        "psycopg",
+        "psycopg_async",
+        "psycopg2",
+        "asyncpg",
+    )
 
 
-def blocking_listener(driver_connection: Any, channels: Sequence[str]) -> Listener:
-    """Listen to *channels* on a psycopg or psycopg2 connection."""
-    driver_connection.autocommit = True
-    with driver_connection.cursor() as cursor:
-        for channel in channels:
-            cursor.execute(f"LISTEN {_quoted(channel)}")
-    psycopg3 = hasattr(driver_connection, "notifies") and callable(driver_connection.notifies)
-    return (_PsycopgListener if psycopg3 else _Psycopg2Listener)(driver_connection)
+@contextmanager
+def blocking_listener(driver_connection: Any, channels: Sequence[str]) -> Generator[Listener]:
+    """Listen to *channels* on a psycopg or psycopg2 connection, and close it afterwards."""
+    try:
+        with _lost():
+            driver_connection.autocommit = True
+            with driver_connection.cursor() as cursor:
+                for channel in channels:
+                    cursor.execute(f"LISTEN {_quoted(channel)}")
+        # A method of psycopg 3's, a list of psycopg2's.
+        generation_3 = callable(driver_connection.notifies)
+        yield (_PsycopgListener if generation_3 else _Psycopg2Listener)(driver_connection)
+    finally:
+        driver_connection.close()
 
 
 @asynccontextmanager
-async def async_listener(driver_connection: Any, channels: Sequence[str]) -> AsyncIterator[AsyncListener]:
+async def async_listener(driver_connection: Any, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
     """Listen to *channels* on a psycopg or asyncpg connection, and close it afterwards."""
     if hasattr(driver_connection, "add_listener"):
-        listener: AsyncListener = await _AsyncpgListener.on(driver_connection, channels)
-        close = driver_connection.close(timeout=5)
+        try:
+            with _lost():
+                listener = await _AsyncpgListener.on(driver_connection, channels)
+            yield listener
+        finally:
+            driver_connection.terminate()
     else:
-        await driver_connection.set_autocommit(True)
-        for channel in channels:
-            await driver_connection.execute(f"LISTEN {_quoted(channel)}")
-        listener = _AsyncPsycopgListener(driver_connection)
-        close = driver_connection.close()
-    try:
-        yield listener
-    finally:
-        await close
+        try:
+            with _lost():
+                await driver_connection.set_autocommit(True)
+                for channel in channels:
+                    await driver_connection.execute(f"LISTEN {_quoted(channel)}")
+            yield _AsyncPsycopgListener(driver_connection)
+        finally:
+            await driver_connection.close()
 
 
 class _PsycopgListener:
@@ -106,7 +120,7 @@ class _AsyncpgListener:
     @classmethod
     async def on(cls, connection: Any, channels: Sequence[str]) -> _AsyncpgListener:
         listener = cls(connection)
-        connection.add_termination_listener(lambda _: listener._heard.put_nowait(None))
+        connection.add_termination_listener(listener._ended)
         for channel in channels:
             await connection.add_listener(channel, listener._hear)
         return listener
@@ -124,19 +138,20 @@ class _AsyncpgListener:
     def abort(self) -> None:
         self._connection.terminate()
 
+    def _ended(self, _connection: Any) -> None:
+        self._heard.put_nowait(None)
+
     def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         self._heard.put_nowait(Notification(channel, str(payload)))
 
 
-class _lost:  # noqa: N801 - a context manager, used as a function is
-    """Whatever a DB-API raises while it waits means that the connection is lost."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Exception):
-            raise DatabaseError(str(error), error_class=ErrorClass.CONNECTION_LOST) from error
+@contextmanager
+def _lost() -> Generator[None]:
+    """Whatever a DB-API raises while it listens means that the connection is lost."""
+    try:
+        yield
+    except Exception as error:
+        raise DatabaseError(str(error), error_class=ErrorClass.CONNECTION_LOST) from error
 
 
 def _quoted(channel: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -68,28 +68,32 @@ class AsyncSQLAlchemyDriver:
         return driver
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncExecutor]:
+    async def transaction(self) -> AsyncGenerator[AsyncExecutor]:
         """One transaction: committed when left, rolled back when left by an exception."""
         with errors():
             async with self._engine.begin() as connection:
                 yield AsyncOwnedExecutor(connection, self.database)
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncExecutor]:
+    async def autocommit(self) -> AsyncGenerator[AsyncExecutor]:
         """A connection on which each statement commits by itself, in one round trip."""
         with errors():
             async with self._autocommit.connect() as connection:
                 yield AsyncOwnedExecutor(connection, self.database)
 
     @asynccontextmanager
-    async def listen(self, channels: Sequence[str]) -> AsyncIterator[AsyncListener]:
+    async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
         """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
         with errors():
             async with self._engine.connect() as connection:
-                raw = await connection.get_raw_connection()
-                raw.detach()
-                async with async_listener(raw.driver_connection, channels) as listener:
-                    yield listener
+                pooled = await connection.get_raw_connection()
+                driver_connection = pooled.driver_connection
+                pooled.detach()
+                try:
+                    async with async_listener(driver_connection, channels) as listener:
+                        yield listener
+                finally:
+                    await connection.invalidate()  # it is closed, so there is nothing to reset
 
     async def close(self) -> None:
         """Dispose of the engine, if River made it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine
@@ -67,27 +67,29 @@ class SQLAlchemyDriver:
         return driver
 
     @contextmanager
-    def transaction(self) -> Iterator[Executor]:
+    def transaction(self) -> Generator[Executor]:
         """One transaction: committed when left, rolled back when left by an exception."""
         with errors(), self._engine.begin() as connection:
             yield OwnedExecutor(connection, self.database)
 
     @contextmanager
-    def autocommit(self) -> Iterator[Executor]:
+    def autocommit(self) -> Generator[Executor]:
         """A connection on which each statement commits by itself, in one round trip."""
         with errors(), self._autocommit.connect() as connection:
             yield OwnedExecutor(connection, self.database)
 
     @contextmanager
-    def listen(self, channels: Sequence[str]) -> Iterator[Listener]:
+    def listen(self, channels: Sequence[str]) -> Generator[Listener]:
         """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
         with errors():
-            fairy = self._engine.raw_connection()
-            fairy.detach()
+            pooled = self._engine.raw_connection()
+            driver_connection = pooled.driver_connection
+            pooled.detach()
             try:
-                yield blocking_listener(fairy.driver_connection, channels)
+                with blocking_listener(driver_connection, channels) as listener:
+                    yield listener
             finally:
-                fairy.close()
+                pooled.invalidate()  # it is closed, so there is nothing to reset
 
     def close(self) -> None:
         """Dispose of the engine, if River made it."""

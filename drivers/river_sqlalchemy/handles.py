@@ -34,9 +34,9 @@ def adopt(handle: Any) -> Executor | AsyncExecutor | None:
         TransactionRequiredError: It is in autocommit, or its transaction has failed.
         HandleError: Its transaction is a two-phase one, or it has several engines and none for River's tables.
     """
-    if isinstance(handle, scoped_session | async_scoped_session):
-        handle = handle()
     match handle:
+        case scoped_session() | async_scoped_session():
+            return adopt(handle())
         case Session():
             return _adopt_session(handle)
         case Connection():

@@ -203,9 +203,7 @@ def _queue(metadata: MetaData, schema: str | None) -> Table:
 
 
 def _job_state(schema: str | None) -> TypeEngine[str]:
-    enum = ENUM(
-        *(state.value for state in JobState), name="river_job_state", schema=schema, create_type=False
-    )
+    enum = ENUM(*(state.value for state in JobState), name="river_job_state", schema=schema, create_type=False)
     return enum.with_variant(Text(), "sqlite")
 
 

@@ -1,11 +1,12 @@
 """How an attempt ends: from what its worker did to what becomes of the row.
 
-    Completed            completed
-    Snoozed              available if due within the scheduler's interval, else scheduled; the attempt is given back
-    Cancelled            cancelled
-    Discarded            discarded
-    Failed, last attempt discarded
-    Failed               available if due within the scheduler's interval, else retryable
+Completed            completed
+Snoozed              available if due within the scheduler's interval, else scheduled; the attempt is given back
+Cancelled            cancelled
+Discarded            discarded
+Interrupted          available at once; the attempt is given back
+Failed, last attempt discarded
+Failed               available if due within the scheduler's interval, else retryable
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
 from typing import Any, assert_never
 
-from ..job import JobRow, JobState, UndecodableJob
-from ..outcome import Cancelled, Completed, Discarded, Failed, Outcome, Snoozed
+from ..job import JobRow, JobState
+from ..outcome import Cancelled, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed
 from .transition import Transition
+
+_RIVER = str(Path(__file__).parent.parent)
 
 SCHEDULER_SECONDS = 5.0
 """The scheduler's interval: what is due sooner would only be late if it had to wait for it."""
 
 
 def transition_of(
-    job: JobRow | UndecodableJob, attempted_at: str, outcome: Outcome, started_at: datetime, retry_seconds: float
+    job: JobRow, attempted_at: str, outcome: Outcome, started_at: datetime, retry_seconds: float
 ) -> Transition:
     """What becomes of the row of *job*.
 
@@ -46,6 +51,14 @@ def transition_of(
                 attempt=max(job.attempt - 1, 0),
                 delay_seconds=seconds,
                 metadata={"snoozes": _snoozes(job) + 1},
+            )
+        case Interrupted():
+            return Transition(
+                job_id=job.id,
+                attempted_at=attempted_at,
+                state=JobState.AVAILABLE,
+                attempt=max(job.attempt - 1, 0),
+                delay_seconds=0.0,
             )
         case Cancelled(error):
             state = JobState.CANCELLED
@@ -94,17 +107,25 @@ def _trace(error: BaseException) -> str:
     if error.__traceback__ is None:
         return ""
     try:
-        return "".join(traceback.format_exception(error))
+        return "".join(traceback.format_exception(type(error), error, _from_the_host(error.__traceback__)))
     except Exception:  # noqa: BLE001 - as above
         return "".join(traceback.format_tb(error.__traceback__))
 
 
-def _after_failure(job: JobRow | UndecodableJob, retry_seconds: float) -> JobState:
+def _from_the_host(trace: TracebackType) -> TracebackType:
+    """A traceback without River's own frames at its top, unless there are no others."""
+    inner: TracebackType | None = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_RIVER):
+        inner = inner.tb_next
+    return inner or trace
+
+
+def _after_failure(job: JobRow, retry_seconds: float) -> JobState:
     if job.attempt >= job.max_attempts:
         return JobState.DISCARDED
     return JobState.AVAILABLE if retry_seconds <= SCHEDULER_SECONDS else JobState.RETRYABLE
 
 
-def _snoozes(job: JobRow | UndecodableJob) -> int:
-    snoozes = None if isinstance(job, UndecodableJob) else job.metadata.get("snoozes")
+def _snoozes(job: JobRow) -> int:
+    snoozes = job.metadata.get("snoozes")
     return snoozes if isinstance(snoozes, int) and not isinstance(snoozes, bool) else 0

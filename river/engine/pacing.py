@@ -5,7 +5,7 @@ A claim costs the server about as much for one row as for ten (225 against 525 m
 - it is made at once after one that came back full, or after a notification, or when the poll interval is over;
 - while the queue has more than the client can take, it waits until half of the slots are free, but never longer
   than `LINGER_SECONDS` after the first one is;
-- one that found less than it asked for is not repeated before the cooldown has passed.
+- after one that found nothing, notifications are heeded only when the cooldown has passed: somebody else is quicker.
 
 Times are seconds of a monotonic clock.
 """
@@ -60,7 +60,7 @@ class Pacing:
         self._more = found == limit
         self._free_since = None
         self._poll_at = now + self.poll_seconds + max(self.poll_seconds * 0.1, 0.01) * jitter
-        if not self._more:
+        if found == 0:
             self._rested_at = now + self.cooldown_seconds
 
     def failed(self, now: float, backoff_seconds: float) -> None:

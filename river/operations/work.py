@@ -11,9 +11,7 @@ from ..operation import Operation
 from ..sql import ClaimStatements, Dialect
 
 
-def claim(
-    sql: ClaimStatements, queue: str, *, client_id: str, limit: int
-) -> Operation[list[JobRow | UndecodableJob]]:
+def claim(sql: ClaimStatements, queue: str, *, client_id: str, limit: int) -> Operation[list[JobRow | UndecodableJob]]:
     """Claim up to *limit* due jobs, in the order in which they are to start.
 
     A call that was cancelled or whose reply was lost may have claimed them all the same.
@@ -36,7 +34,8 @@ def complete(sql: Dialect, job_id: int, attempted_at: str) -> Operation[JobRow]:
         raise JobNotFoundError(job_id)
     if found.state is JobState.RUNNING:
         raise JobNotRunningError(
-            job_id, f"attempt {found.attempt} of it is running elsewhere; this one was rescued and claimed again"
+            job_id,
+            f"attempt {found.attempt} of it is running elsewhere; this one was rescued and claimed again",
         )
     raise JobNotRunningError(job_id, f"it is {found.state.value} by now")
 

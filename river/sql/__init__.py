@@ -10,6 +10,7 @@ from ..engine.transition import Persisted, Transition
 from ..insert import InsertParams
 from ..job import JobRow, UndecodableJob
 from ..operation import Database, Query
+from .decode import Greeting
 
 
 class InsertStatements(Protocol):
@@ -23,9 +24,7 @@ class InsertStatements(Protocol):
 class ClaimStatements(Protocol):
     """Taking jobs to work them."""
 
-    def job_claim(
-        self, queue: str, *, client_id: str, limit: int
-    ) -> Query[list[JobRow | UndecodableJob]]:
+    def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
         """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
         ...
 
@@ -33,9 +32,8 @@ class ClaimStatements(Protocol):
 class Dialect(InsertStatements, ClaimStatements, Protocol):
     """All of River's statements for one database."""
 
-    @property
-    def channel_prefix(self) -> Query[str]:
-        """The schema that notifications are published under."""
+    def greeting(self) -> Query[Greeting]:
+        """Ask the server for what a client must know before it works."""
         ...
 
     def job_get(self, job_id: int) -> Query[JobRow | None]:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
 import msgspec
 
 from ..job import JobRow, UndecodableJob
 from ..operation import Row, Rows, Value
 
 _job = msgspec.json.Decoder(JobRow)
-_undecodable = msgspec.json.Decoder(UndecodableJob)
+_columns = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_types = {field.encode_name: field.type for field in msgspec.structs.fields(JobRow)}
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a server says to a client that is about to work.
+
+    Attributes:
+        channel_prefix: The schema that notifications are published under, as this session sees it.
+        now: The server's time. With the client's id it is the client's incarnation: what runs since before
+            belongs to an earlier one.
+    """
+
+    channel_prefix: str
+    now: datetime
+
+
+def greeting(rows: Rows) -> Greeting:
+    """The server's answer to a greeting."""
+    prefix, now = rows[0]
+    return Greeting(text(prefix), msgspec.json.decode(text(now), type=datetime).astimezone(UTC))
 
 
 def text(value: Value) -> str:
@@ -54,12 +79,33 @@ def _claimed(row: Row) -> JobRow | UndecodableJob:
     try:
         return _job.decode(document)
     except msgspec.DecodeError as error:
-        return msgspec.structs.replace(_undecodable.decode(document), reason=_column_first(str(error)))
+        return UndecodableJob(_salvage(document), _column_first(str(error)))
 
 
-def _order(job: JobRow | UndecodableJob) -> tuple[int, float, int]:
-    if isinstance(job, UndecodableJob):
-        return (0, 0.0, job.id)
+def _salvage(document: str) -> JobRow:
+    """What can be read of a row, column by column."""
+    columns = _columns.decode(document)
+    # The claim itself has just written attempted_at, so it is always there to stand in for other times.
+    neutral = dict.fromkeys(("created_at", "scheduled_at"), columns["attempted_at"])
+    neutral |= {"metadata": msgspec.Raw(b"{}"), "tags": msgspec.Raw(b"[]")}
+    null = msgspec.Raw(b"null")
+    readable = {
+        name: columns[name] if _reads(columns[name], type_) else neutral.get(name, null)
+        for name, type_ in _types.items()
+    }
+    return _job.decode(msgspec.json.encode(readable))
+
+
+def _reads(column: msgspec.Raw, type_: Any) -> bool:
+    try:
+        msgspec.json.decode(column, type=type_)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _order(claimed: JobRow | UndecodableJob) -> tuple[int, float, int]:
+    job = claimed.row if isinstance(claimed, UndecodableJob) else claimed
     return (job.priority, job.scheduled_at.timestamp(), job.id)
 
 

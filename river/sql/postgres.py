@@ -26,6 +26,7 @@ from ..insert import InsertParams, encode_metadata, instant_text
 from ..job import JobRow, UndecodableJob
 from ..operation import Query, Rows, Statement, Value
 from . import decode
+from .decode import Greeting
 
 T = TypeVar("T")
 
@@ -54,6 +55,10 @@ notified AS (
 SELECT CAST(row_to_json(inserted) AS text)
 FROM inserted, notified
 ORDER BY inserted.id
+"""
+
+_GREETING = """\
+SELECT CAST({channel_prefix} AS text), CAST(to_json(clock_timestamp()) AS text)
 """
 
 _GET = """\
@@ -98,18 +103,19 @@ WHERE id = CAST(:id AS bigint)
 RETURNING CAST(row_to_json(job) AS text)
 """
 
-# Takes the rows of the claims that are still running. A host's open transaction that holds one of them must
-# not stop all the others: hence SKIP LOCKED, and LATERAL so that each row is found by its primary key.
+# The rows of the wanted claims that are still running, locked.
+#
+# - SKIP LOCKED: a host's open transaction that holds one of them must not stop all the others.
+# - The list of ids is a scalar subquery: a sequential scan, the plan while the table is small, would otherwise
+#   parse its text again for each row.
+# - IS TRUE keeps the fence a hashed lookup; without it the planner makes it a join, a nested loop over the batch.
 _HELD = """\
-    FROM wanted
-    CROSS JOIN LATERAL (
-        SELECT id, metadata
+        SELECT id
         FROM {schema}river_job
-        WHERE id = wanted.id
-            AND attempted_at = wanted.attempted_at
+        WHERE id = ANY(CAST((SELECT array_agg(id) FROM wanted) AS bigint[]))
+            AND ((id, attempted_at) IN (SELECT id, attempted_at FROM wanted)) IS TRUE
             AND state IS NOT DISTINCT FROM 'running'
-        FOR UPDATE SKIP LOCKED
-    ) AS job"""
+        FOR UPDATE SKIP LOCKED"""
 
 # What was asked for and not done: skipped because somebody holds it, or not ours any more.
 _NOT_DONE = """\
@@ -136,19 +142,20 @@ WITH wanted AS (
         CAST(CAST(:attempted_ats AS text) AS timestamptz[])
     ) AS wanted (id, attempted_at)
 ),
-held AS (
-    SELECT job.id
-{_HELD}
-),
 done AS (
     UPDATE {{schema}}river_job
     SET state = 'completed',
         finalized_at = now()
-    WHERE id = ANY(ARRAY(SELECT id FROM held))
+    WHERE id = ANY(ARRAY(
+{_HELD}
+    ))
     RETURNING id
 )
 {_NOT_DONE}
 """
+
+# Somebody asked for the job's cancellation while it ran: then it is not tried again.
+_CANCEL = "(wanted.state IN ('available', 'retryable', 'scheduled') AND job.metadata ? 'cancel_attempted_at')"
 
 _FINISH_MANY = f"""\
 WITH wanted AS (
@@ -158,43 +165,35 @@ WITH wanted AS (
         metadata jsonb
     )
 ),
-held AS (
-    SELECT
-        wanted.*,
-        -- Somebody asked for the job's cancellation while it ran: then it is not tried again.
-        wanted.state IN ('available', 'retryable', 'scheduled') AND job.metadata ? 'cancel_attempted_at'
-            AS cancelled
-{_HELD}
-),
 done AS (
     UPDATE {{schema}}river_job AS job
     SET state = CASE
-            WHEN held.cancelled THEN 'cancelled'
-            ELSE CAST(held.state AS {{schema}}river_job_state)
+            WHEN {_CANCEL} THEN 'cancelled'
+            ELSE CAST(wanted.state AS {{schema}}river_job_state)
         END,
-        attempt = CASE WHEN held.cancelled THEN job.attempt ELSE coalesce(held.attempt, job.attempt) END,
-        errors = CASE WHEN held.error IS NULL THEN job.errors ELSE array_append(job.errors, held.error) END,
+        attempt = CASE WHEN {_CANCEL} THEN job.attempt ELSE coalesce(wanted.attempt, job.attempt) END,
+        errors = CASE WHEN wanted.error IS NULL THEN job.errors ELSE array_append(job.errors, wanted.error) END,
         finalized_at = CASE
-            WHEN held.cancelled OR held.state IN ('cancelled', 'completed', 'discarded') THEN now()
+            WHEN {_CANCEL} OR wanted.state IN ('cancelled', 'completed', 'discarded') THEN now()
         END,
         scheduled_at = CASE
-            WHEN held.cancelled OR held.delay_seconds IS NULL THEN job.scheduled_at
-            ELSE now() + make_interval(secs => held.delay_seconds)
+            WHEN {_CANCEL} OR wanted.delay_seconds IS NULL THEN job.scheduled_at
+            ELSE now() + make_interval(secs => wanted.delay_seconds)
         END,
-        metadata = CASE
-            WHEN held.metadata IS NULL THEN job.metadata
-            ELSE job.metadata || held.metadata
-        END
-    FROM held
-    WHERE job.id = held.id
-        AND job.id = ANY(ARRAY(SELECT id FROM held))
-    RETURNING job.id, held.cancelled
+        metadata = CASE WHEN wanted.metadata IS NULL THEN job.metadata ELSE job.metadata || wanted.metadata END
+    FROM wanted
+    WHERE job.id = wanted.id
+        AND job.id = ANY(ARRAY(
+{_HELD}
+        ))
+    RETURNING job.id, job.state
 )
 {_NOT_DONE}
 UNION ALL
-SELECT id, 'cancelled'
+SELECT done.id, 'cancelled'
 FROM done
-WHERE cancelled
+JOIN wanted USING (id)
+WHERE done.state = 'cancelled' AND wanted.state <> 'cancelled'
 """
 
 # Jobs with a unique key may clash with another row when they become available; they are not for this statement.
@@ -253,10 +252,9 @@ class Postgres:
         }
         self._texts: dict[tuple[str, int], str] = {}
 
-    @property
-    def channel_prefix(self) -> Query[str]:
-        """The schema that notifications are published under, as this session sees it."""
-        return self._query("SELECT CAST({channel_prefix} AS text)", {}, lambda rows: decode.text(rows[0][0]))
+    def greeting(self) -> Query[Greeting]:
+        """Ask the server for what a client must know before it works."""
+        return self._query(_GREETING, {}, decode.greeting)
 
     def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
         """Insert jobs, and tell listeners; the rows in the order of *jobs*."""
@@ -267,9 +265,7 @@ class Postgres:
         """One job, or None."""
         return self._query(_GET, {"id": job_id}, decode.first_job)
 
-    def job_claim(
-        self, queue: str, *, client_id: str, limit: int
-    ) -> Query[list[JobRow | UndecodableJob]]:
+    def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
         """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
         return self._query(_CLAIM, {"queue": queue, "client_id": client_id}, decode.claimed, limit)
 

@@ -105,9 +105,7 @@ class _Container(Protocol):
 def _container() -> Generator[str]:
     module = importlib.import_module("testcontainers.postgres")
     container: _Container = module.PostgresContainer(CONTAINER_IMAGE, driver=None)
-    container = container.with_command(
-        " ".join(f"-c {name}={value}" for name, value in TEST_SETTINGS.items())
-    )
+    container = container.with_command(" ".join(f"-c {name}={value}" for name, value in TEST_SETTINGS.items()))
     container.start()
     try:
         yield container.get_connection_url()

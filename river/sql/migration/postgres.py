@@ -58,9 +58,7 @@ def _qualifier(schema: str | None) -> str:
     if schema is None:
         return ""
     if _SCHEMA_NAME.fullmatch(schema) is None:
-        raise ValueError(
-            f"schema {schema!r} must be 1 to 46 ASCII letters, digits or underscores, not a digit first"
-        )
+        raise ValueError(f"schema {schema!r} must be 1 to 46 ASCII letters, digits or underscores, not a digit first")
     return f'"{schema}".'
 
 

@@ -1,0 +1,187 @@
+"""The client for asyncio applications."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from typing_extensions import Unpack
+
+from .args import Args
+from .base_client import BaseClient
+from .config import ConfigOptions
+from .driver import is_asyncio
+from .errors import ClientStateError
+from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
+from .job import InsertResult, JobRow
+from .operation import Operation
+from .operations import jobs
+from .runtime.service import Service, wait_for
+from .sql import Dialect
+
+A = TypeVar("A", bound=Args)
+T = TypeVar("T")
+
+
+class AsyncClient(BaseClient):
+    """Inserts jobs and works them, for applications on asyncio.
+
+    It belongs to the event loop in which it is used. Workers run as tasks of that loop (``async def``), or in
+    threads of River's own (``def``).
+
+    Args:
+        source: A SQLAlchemy `AsyncEngine` or `Engine`, a psycopg pool, a driver, or a URL. What the host made, the
+            host closes. None makes a client that can only work in transactions of the host's.
+        options: See `river.Config`.
+
+    Raises:
+        ConfigurationError: An option is unknown or breaks a rule; the message names it and the rule.
+    """
+
+    def __init__(self, source: object, **options: Unpack[ConfigOptions]) -> None:
+        super().__init__(source, "asyncio", options)
+        self._service: Service | None = None
+
+    async def insert(
+        self, args: A, opts: InsertOpts | None = None, **options: Unpack[InsertOptions]
+    ) -> InsertResult[A]:
+        """Insert a job in a transaction of its own; otherwise as `insert_tx`.
+
+        A cancelled call may have inserted the job all the same.
+
+        Raises:
+            InvalidJobError: The job breaks a rule; nothing was written.
+            UnknownJobKindError: The client has workers, but none for this kind; nothing was written.
+            DatabaseError: The database failed, and nothing was written; unless the connection was lost, when that is
+                unknown.
+        """
+        params = self._prepare(args, merge_options(opts, options))
+        return self._inserted(args, (await self._insert([params]))[0])
+
+    async def insert_many(self, batch: Iterable[Args | InsertManyParams]) -> list[InsertResult[Any]]:
+        """Insert many jobs in one statement and a transaction of its own; otherwise as `insert_many_tx`."""
+        prepared = self._prepare_many(batch)
+        return self._inserted_many(prepared, await self._insert(prepared))
+
+    async def job_get(self, job_id: int) -> JobRow:
+        """One job.
+
+        Raises:
+            JobNotFoundError: There is none with this id.
+            DatabaseError: The database failed.
+        """
+        return await self._query(lambda sql: jobs.get(sql, job_id))
+
+    async def start(self) -> None:
+        """Start to work the queues, and return as soon as that is under way; nothing if it is already.
+
+        Attempts see the context variables that this call sees.
+
+        Raises:
+            ClientStateError: There is nothing to work: the client has no queues or no workers.
+            DatabaseError: The database does not answer, or has no tables of River's.
+        """
+        if self._service is not None and not self._service.completed.done():
+            return
+        service = Service(self, contextvars.copy_context())
+        self._service = service
+        try:
+            await service.start()
+        except BaseException:
+            self._service = None
+            raise
+
+    async def stop(self, *, timeout: float | timedelta | None = None) -> None:
+        """Stop fetching, wait until running jobs have ended and their results are saved, and close.
+
+        Do not await it in one of the client's own workers, for which it would wait. A cancelled call has begun the
+        stop, which goes on.
+
+        Args:
+            timeout: How long to wait, in seconds or as a timedelta; None waits as long as the jobs run.
+
+        Raises:
+            TimeoutError: Time is over. The stop goes on, and may be waited for by calling again.
+        """
+        service = self._service
+        if service is not None:
+            await wait_for(service.stop(), timeout)
+            self._service = None
+        await self._close()
+
+    @property
+    def completed(self) -> asyncio.Future[None]:
+        """Done when the client has stopped; with the exception that ended it, if it did not stop on request.
+
+        Raises:
+            ClientStateError: It has not been started.
+        """
+        if self._service is None:
+            raise ClientStateError("the client is not running: start it first")
+        return asyncio.shield(self._service.completed)
+
+    async def run(self) -> None:
+        """Start, work until SIGINT or SIGTERM, and stop: the whole life of a worker process.
+
+        A second signal while jobs are still running has its usual effect. Call it in the main thread.
+
+        Raises:
+            BaseException: What ended the client, if it was not a signal.
+        """
+        await self.start()
+        loop = asyncio.get_running_loop()
+        signalled = asyncio.Event()
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, signalled.set)
+        completed = self.completed
+        completed.add_done_callback(lambda _: signalled.set())
+        try:
+            await signalled.wait()
+        finally:
+            for number in _STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+            await self.stop()
+        await completed
+
+    async def close(self) -> None:
+        """Stop, if it runs, and close what River opened itself; nothing that the host gave."""
+        await self.stop()
+
+    async def __aenter__(self) -> Self:
+        """Start, if there are queues to work."""
+        if self.config.queues:
+            await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _insert(self, batch: Sequence[InsertParams]) -> list[JobRow]:
+        driver = self.driver
+        if is_asyncio(driver):
+            return await self._insert_async(driver, batch)
+        return await asyncio.to_thread(self._insert_blocking, driver, batch)
+
+    async def _query(self, operation: Callable[[Dialect], Operation[T]]) -> T:
+        driver = self.driver
+        if is_asyncio(driver):
+            return await self._query_async(driver, operation)
+        return await asyncio.to_thread(self._query_blocking, driver, operation)
+
+    async def _close(self) -> None:
+        driver = self._driver
+        if driver is not None:
+            if is_asyncio(driver):
+                await driver.close()
+            else:
+                await asyncio.to_thread(driver.close)
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -1,0 +1,125 @@
+"""One attempt at a job: hooks, middleware and worker, and what comes of them.
+
+    enter the context, middleware( work_begin, decode the args, the worker, work_end ), outcome
+
+There is one function for a worker in a task and one for a worker in a thread, alike line for line. They are the
+executor's boundary, the one place of River that catches `BaseException`: whatever a worker raises is its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from ..cancel import CancelReason
+from ..context import WorkContext, enter
+from ..errors import InvalidArgsError
+from ..hook import Extensions
+from ..job import Job, JobRow
+from ..outcome import Completed, Interrupted, Outcome, outcome_of
+from ..worker import Registration
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A claimed job that has a worker, from its start to its end.
+
+    Attributes:
+        job: The job with its args; None until they are decoded.
+    """
+
+    row: JobRow
+    registration: Registration
+    context: WorkContext
+    extensions: Extensions
+    job: Job[Any] | None = None
+
+
+def work_in_thread(attempt: Attempt) -> Outcome:
+    """Make an attempt with a ``def`` worker, in this thread; never raises."""
+    context = attempt.context
+    enter(context)
+    try:
+        with _middleware(attempt):
+            attempt.extensions.work_begin(context)
+            job = _decode(attempt)
+            try:
+                _refuse_coroutine(attempt.registration.call(job, context))
+            except Exception as error:  # noqa: BLE001 - hooks may replace it
+                _after(attempt, error)
+            else:
+                _after(attempt, None)
+    except BaseException as error:  # noqa: BLE001 - SystemExit and WorkCancelled end an attempt, not River
+        return outcome_of(error)
+    finally:
+        context.token.cancel(CancelReason.ATTEMPT_FINISHED)
+    return Completed()
+
+
+async def work_in_task(attempt: Attempt) -> Outcome:
+    """Make an attempt with an ``async def`` worker, in this task.
+
+    Raises:
+        KeyboardInterrupt: It is not the worker's to handle.
+    """
+    context = attempt.context
+    enter(context)
+    try:
+        with _middleware(attempt):
+            attempt.extensions.work_begin(context)
+            job = _decode(attempt)
+            try:
+                await attempt.registration.call(job, context)
+            except Exception as error:  # noqa: BLE001 - hooks may replace it
+                _after(attempt, error)
+            else:
+                _after(attempt, None)
+    except KeyboardInterrupt:
+        raise
+    except asyncio.CancelledError as error:
+        # Without a request, the worker raised it by itself, and failed.
+        return Interrupted() if _cancellation_requested() else outcome_of(error)
+    except BaseException as error:  # noqa: BLE001 - SystemExit and WorkCancelled end an attempt, not River
+        return outcome_of(error)
+    finally:
+        context.token.cancel(CancelReason.ATTEMPT_FINISHED)
+    return Completed()
+
+
+def _middleware(attempt: Attempt) -> ExitStack:
+    with ExitStack() as stack:
+        for middleware in attempt.extensions.middleware:
+            stack.enter_context(middleware.work(attempt.context))
+        return stack.pop_all()
+    raise AssertionError("a middleware's context manager swallowed another's error on entering")
+
+
+def _decode(attempt: Attempt) -> Job[Any]:
+    row = attempt.row
+    try:
+        args = attempt.registration.codec.decode(bytes(row.encoded_args).decode())
+    except Exception as error:
+        raise InvalidArgsError(f"args of {row.kind!r} could not be decoded: {error}") from error
+    attempt.job = Job[Any].of(row, args)
+    return attempt.job
+
+
+def _after(attempt: Attempt, error: Exception | None) -> None:
+    left = attempt.extensions.work_end(attempt.context, error)
+    if left is not None:
+        raise left
+
+
+def _refuse_coroutine(result: object) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the worker is a `def` that returned an awaitable, so it did nothing: declare it `async def`")
+
+
+def _cancellation_requested() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

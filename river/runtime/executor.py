@@ -1,0 +1,190 @@
+"""From claimed rows to persisted outcomes: starts each attempt where it belongs and hands its end on.
+
+An *isolation* is where attempts run: tasks of the loop for ``async def``, threads for ``def``. It takes an attempt,
+makes it in a fresh copy of the context that ``start()`` saw, and reports its outcome in the loop, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol, TypeAlias
+
+from ..base_client import BaseClient
+from ..cancel import CancellationToken
+from ..context import WorkContext
+from ..engine.attempt import error_text, transition_of
+from ..errors import RiverError, UnknownJobKindError
+from ..insert import instant_text
+from ..job import JobRow, UndecodableJob
+from ..outcome import Cancelled, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed
+from ..retry import DefaultRetryPolicy
+from ..worker import Registration
+from .attempt import Attempt, work_in_task, work_in_thread
+from .completer import Completer
+from .threads import Threads
+
+logger = logging.getLogger("river.executor")
+
+Report: TypeAlias = Callable[[Outcome], None]
+
+
+class Isolation(Protocol):
+    """Where attempts run."""
+
+    def start(self, attempt: Attempt, report: Report) -> None:
+        """Make *attempt*, and *report* its outcome in the loop, once and not before this returns."""
+        ...
+
+    def close(self) -> None:
+        """No more attempts will come."""
+        ...
+
+
+class TaskIsolation:
+    """Attempts as tasks of the event loop."""
+
+    def __init__(self, context: contextvars.Context) -> None:
+        self._context = context
+        # The loop keeps only weak references to its tasks.
+        self._tasks: set[asyncio.Task[Outcome]] = set()
+
+    def start(self, attempt: Attempt, report: Report) -> None:
+        """Make an attempt in a task of its own."""
+        task = asyncio.create_task(work_in_task(attempt), context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._report(done, report))
+
+    def close(self) -> None:
+        """Nothing to do: the tasks end by themselves."""
+
+    def _report(self, task: asyncio.Task[Outcome], report: Report) -> None:
+        self._tasks.discard(task)
+        # Cancelled: before its first step, so its worker never knew of it.
+        report(Interrupted() if task.cancelled() or task.exception() else task.result())
+
+
+class ThreadIsolation:
+    """Attempts in threads of River's own."""
+
+    def __init__(self, context: contextvars.Context, limit: int) -> None:
+        self._context = context
+        self._threads = Threads("river-worker", limit)
+
+    def start(self, attempt: Attempt, report: Report) -> None:
+        """Make an attempt in a thread."""
+        context = self._context.copy()
+
+        def done(outcome: Outcome | None, error: BaseException | None) -> None:
+            report(outcome or Failed(error or RiverError("the attempt had no outcome")))
+
+        self._threads.submit(lambda: context.run(work_in_thread, attempt), done)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.close()
+
+
+class Executor:
+    """Starts attempts and turns their outcomes into transitions.
+
+    Args:
+        client: Whose workers, hooks and retry policy they are.
+        completer: Takes the transitions.
+        context: The context variables that ``start()`` saw.
+        thread_limit: How many ``def`` workers may run at once.
+    """
+
+    def __init__(
+        self, client: BaseClient, completer: Completer, context: contextvars.Context, thread_limit: int
+    ) -> None:
+        self._client = client
+        self._completer = completer
+        self._tasks: Isolation = TaskIsolation(context)
+        self._threads: Isolation = ThreadIsolation(context, thread_limit)
+
+    def start(self, claimed: JobRow | UndecodableJob, finished: Callable[[], None]) -> None:
+        """Work a claimed row; *finished* is called in the loop when its slot is free again."""
+        started_at = datetime.now(UTC)
+        if isinstance(claimed, UndecodableJob):
+            error = RiverError(f"job row couldn't be decoded: {claimed.reason}")
+            self._end(claimed.row, Failed(error), started_at, None, finished)
+            return
+        row = claimed
+        registration = self._registration(row.kind)
+        if registration is None:
+            self._end(row, Failed(UnknownJobKindError(row.kind)), started_at, None, finished)
+            return
+        context = WorkContext(self._client, row, _fence(row), CancellationToken(), started_at)
+        attempt = Attempt(row, registration, context, self._client.extensions)
+        isolation = self._tasks if registration.is_async else self._threads
+        isolation.start(attempt, lambda outcome: self._end(row, outcome, started_at, attempt, finished))
+
+    def close(self) -> None:
+        """No more attempts will come."""
+        self._tasks.close()
+        self._threads.close()
+
+    def _registration(self, kind: str) -> Registration | None:
+        workers = self._client.config.workers
+        return workers.get(kind) if workers else None
+
+    def _end(
+        self,
+        row: JobRow,
+        outcome: Outcome,
+        started_at: datetime,
+        attempt: Attempt | None,
+        finished: Callable[[], None],
+    ) -> None:
+        try:
+            retry = self._retry_seconds(row, attempt) if isinstance(outcome, Failed) else 0.0
+            _log(row, outcome)
+            self._completer.submit(transition_of(row, _fence(row), outcome, started_at, retry))
+        finally:
+            finished()
+
+    def _retry_seconds(self, row: JobRow, attempt: Attempt | None) -> float:
+        now = datetime.now(UTC)
+        try:
+            at = self._own_retry(attempt) or self._client.config.retry_policy.next_retry(row, now)
+            seconds = (at - now).total_seconds()
+        except Exception:
+            logger.exception("a retry policy failed; River's own decides", extra=_fields(row))
+            seconds = -1.0
+        if seconds < 0:
+            seconds = (DefaultRetryPolicy().next_retry(row, now) - now).total_seconds()
+        return seconds
+
+    def _own_retry(self, attempt: Attempt | None) -> datetime | None:
+        if attempt is None or attempt.job is None or attempt.registration.next_retry is None:
+            return None
+        return attempt.registration.next_retry(attempt.job)
+
+
+def _fence(row: JobRow) -> str:
+    if row.attempted_at is None:
+        raise RiverError(f"job {row.id} was claimed, but has no attempted_at")
+    return instant_text(row.attempted_at)
+
+
+def _fields(row: JobRow) -> dict[str, object]:
+    return {"job_id": row.id, "kind": row.kind, "queue": row.queue, "attempt": row.attempt}
+
+
+def _log(row: JobRow, outcome: Outcome) -> None:
+    match outcome:
+        case Completed() | Snoozed():
+            return
+        case Interrupted():
+            logger.info("job interrupted; it is available again", extra=_fields(row))
+        case Cancelled(error):
+            logger.info("job cancelled by its worker", extra=_fields(row) | {"error": error_text(error)})
+        case Discarded(error):
+            logger.info("job discarded by its worker", extra=_fields(row) | {"error": error_text(error)})
+        case Failed(error):
+            message = "job failed for the last time" if row.attempt >= row.max_attempts else "job failed; will retry"
+            logger.warning(message, extra=_fields(row), exc_info=error)

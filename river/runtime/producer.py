@@ -1,0 +1,151 @@
+"""Fetches the jobs of one queue, as many as there are free slots, and starts them.
+
+When it fetches is decided in `engine.pacing`; this is the loop around those decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from ..config import QueueConfig, seconds
+from ..engine.backoff import backoff_seconds
+from ..engine.pacing import Pacing
+from ..errors import DatabaseError
+from ..hook import Extensions
+from ..job import JobRow, UndecodableJob
+from ..operations import work
+from ..sql import Dialect
+from .completer import Completer
+from .executor import Executor
+from .store import Store
+
+logger = logging.getLogger("river.producer")
+
+CLAIM_SECONDS = 10.0
+"""How long a claim may take, as in River."""
+
+_jitter = random.Random()
+
+
+class Producer:
+    """Works one queue.
+
+    Args:
+        queue: Its name.
+        config: How, with nothing left open.
+        client_id: Whom the claims are for.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        config: QueueConfig,
+        *,
+        client_id: str,
+        store: Store,
+        sql: Dialect,
+        executor: Executor,
+        completer: Completer,
+        extensions: Extensions,
+    ) -> None:
+        self.queue = queue
+        self._slots = config.max_workers
+        self._client_id = client_id
+        self._store = store
+        self._sql = sql
+        self._executor = executor
+        self._completer = completer
+        self._extensions = extensions
+        self._pacing = Pacing(
+            slots=config.max_workers,
+            cooldown_seconds=seconds("fetch_cooldown", config.fetch_cooldown),
+            poll_seconds=seconds("fetch_poll_interval", config.fetch_poll_interval),
+        )
+        self._running = 0
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def running(self) -> int:
+        """How many of its jobs run now."""
+        return self._running
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._pacing.woken()
+        self._changed.set()
+
+    def relieve(self) -> None:
+        """The completer takes results again."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Claim no more; what runs, runs on. A claim on its way is still started."""
+        self._stopping = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Fetch and start jobs until stopped; returns when all of them have ended."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            self._changed.clear()
+            delay = self._pacing.wait(loop.time(), self._free())
+            if delay is None or delay > 0:
+                await self._wait(delay)
+                continue
+            try:
+                await self._fetch()
+                failures = 0
+            except DatabaseError as error:
+                failures += 1
+                self._pacing.failed(loop.time(), backoff_seconds(failures))
+                logger.warning(
+                    "jobs could not be fetched",
+                    extra={"queue": self.queue, "failures": failures, "error": str(error)},
+                )
+        while self._running:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _free(self) -> int:
+        return 0 if self._completer.congested else self._slots - self._running
+
+    async def _fetch(self) -> None:
+        limit = self._pacing.limit(self._free())
+        self._pacing.claiming()
+        claim = work.claim(self._sql, self.queue, client_id=self._client_id, limit=limit)
+        claimed = await self._store.query(claim, seconds=CLAIM_SECONDS)
+        loop = asyncio.get_running_loop()
+        self._pacing.claimed(loop.time(), len(claimed), limit, _jitter.random())
+        for job in claimed:
+            self._start(job)
+
+    def _start(self, job: JobRow | UndecodableJob) -> None:
+        self._running += 1
+        self._announce(job)
+        self._executor.start(job, self._finished)
+
+    def _announce(self, job: JobRow | UndecodableJob) -> None:
+        if isinstance(job, JobRow):
+            try:
+                self._extensions.claimed(job)
+            except Exception:
+                logger.exception("a work_claimed hook failed", extra={"job_id": job.id, "queue": self.queue})
+
+    def _finished(self) -> None:
+        self._running -= 1
+        self._changed.set()
+
+    async def _wait(self, delay: float | None) -> None:
+        if delay is None:
+            await self._changed.wait()
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(delay, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()

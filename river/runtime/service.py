@@ -1,0 +1,185 @@
+"""A running client: its services, in the order in which they start and stop.
+
+    start   greet the server, record the queues; completer, notifier, scheduler, producers
+    stop    producers claim no more and drain; notifier and scheduler end; the completer persists the last result
+
+The notifier lives as long as jobs run, because cancellations reach them through it. Nothing that the host gave is
+closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from typing import Any
+
+from ..base_client import BaseClient
+from ..errors import ClientStateError, DatabaseError, ErrorClass
+from ..sql.decode import Greeting
+from . import scheduler
+from .completer import Completer
+from .executor import Executor
+from .notifier import INSERT_TOPIC, Notifier
+from .producer import Producer
+from .store import store_for
+
+logger = logging.getLogger("river.client")
+
+START_SECONDS = 10.0
+FINALIZE_SECONDS = 30.0
+"""How long the last results may take to be saved, should the database be away when everything else has ended."""
+
+
+class Service:
+    """One run of a client, from start to stop; made and used in one event loop.
+
+    Args:
+        client: Whose run it is.
+        context: The context variables of its attempts.
+    """
+
+    def __init__(self, client: BaseClient, context: contextvars.Context) -> None:
+        self._client = client
+        self._context = context
+        self._producers: dict[str, Producer] = {}
+        self._draining: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
+        self._saving: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self.completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.greeting: Greeting | None = None
+        """What the server said at the start; with the client's id, this run's incarnation."""
+
+    async def start(self) -> None:
+        """Start working.
+
+        Raises:
+            ClientStateError: There is nothing to work: no queues or no workers.
+            DatabaseError: The database does not answer, or has no tables of River's.
+        """
+        config = self._client.config
+        if not config.queues or not config.workers:
+            raise ClientStateError(
+                "nothing to work: give the client queues={'default': 10} and workers=, with at least one worker"
+            )
+        self._store = store_for(self._client.driver)
+        try:
+            self.greeting = await self._greet()
+        except BaseException:
+            await self._store.close()
+            raise
+        self._launch(self.greeting)
+        logger.info("client started", extra={"client_id": self._client.id, "queues": sorted(config.queues)})
+
+    def stop(self) -> asyncio.Task[None]:
+        """Begin to stop, once; the task ends when nothing runs any more and every result is saved."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="river-stop")
+        return self._stopping
+
+    async def _greet(self) -> Greeting:
+        sql = self._client.sql(self._store.database)
+        try:
+            greeting = await self._store.query(sql.greeting(), seconds=START_SECONDS)
+            for queue in self._client.config.queues:
+                await self._store.query(sql.queue_upsert(queue), seconds=START_SECONDS)
+        except DatabaseError as error:
+            if error.error_class is ErrorClass.UNDEFINED_TABLE:
+                where = f"schema {self._client.config.schema!r}" if self._client.config.schema else "the search_path"
+                raise DatabaseError(
+                    f"River's tables are not in {where} of this database: migrate it, or set the client's schema "
+                    f"option ({error})",
+                    sqlstate=error.sqlstate,
+                    error_class=error.error_class,
+                ) from error
+            raise
+        return greeting
+
+    def _launch(self, greeting: Greeting) -> None:
+        config = self._client.config
+        sql = self._client.sql(self._store.database)
+        completer = Completer(self._store, sql, self._relieve)
+        slots = {name: config.queue(name) for name in config.queues}
+        thread_limit = sum(queue.max_workers for queue in slots.values())
+        executor = Executor(self._client, completer, self._context, thread_limit)
+        self._completer, self._executor = completer, executor
+        self._saving = self._task("completer", completer.run())
+        if self._store.supports_listen and not config.poll_only:
+            notifier = Notifier(self._store, greeting.channel_prefix, {INSERT_TOPIC: self._inserted}, self._wake_all)
+            self._background.append(self._task("notifier", notifier.run()))
+        self._background.append(self._task("scheduler", scheduler.run(self._store, sql)))
+        for name, queue in slots.items():
+            producer = Producer(
+                name,
+                queue,
+                client_id=self._client.id,
+                store=self._store,
+                sql=sql,
+                executor=executor,
+                completer=completer,
+                extensions=self._client.extensions,
+            )
+            self._producers[name] = producer
+            self._draining.append(self._task(f"producer-{name}", producer.run()))
+
+    async def _stop(self) -> None:
+        running = {name: producer.running for name, producer in self._producers.items()}
+        logger.info("client stopping", extra={"client_id": self._client.id, "running": running})
+        for producer in self._producers.values():
+            producer.stop()
+        await asyncio.gather(*self._draining, return_exceptions=True)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._executor.close()
+        if self._saving is not None:
+            self._completer.close(give_up_at=asyncio.get_running_loop().time() + FINALIZE_SECONDS)
+            await asyncio.gather(self._saving, return_exceptions=True)
+        await self._store.close()
+        if not self.completed.done():
+            self.completed.set_result(None)
+        logger.info("client stopped", extra={"client_id": self._client.id})
+
+    def _task(self, name: str, service: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(service, name=f"river-{name}", context=self._context.copy())
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A service that fails is a fault of River's: it ends the client, and `completed` says why."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.critical("a service of the client failed", exc_info=error, extra={"service": task.get_name()})
+            if not self.completed.done():
+                self.completed.set_exception(error)
+                self.completed.exception()  # seen: it is in the log, also if nobody waits for it
+            self.stop()
+
+    def _inserted(self, payload: Mapping[str, Any]) -> None:
+        producer = self._producers.get(str(payload.get("queue")))
+        if producer is not None:
+            producer.wake()
+
+    def _wake_all(self) -> None:
+        for producer in self._producers.values():
+            producer.wake()
+
+    def _relieve(self) -> None:
+        for producer in self._producers.values():
+            producer.relieve()
+
+
+async def wait_for(stopping: asyncio.Task[None], timeout: float | timedelta | None) -> None:
+    """Wait for a stop that goes on whatever becomes of the waiting.
+
+    Raises:
+        TimeoutError: Time is over.
+    """
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    done, _ = await asyncio.wait([stopping], timeout=seconds)
+    if not done:
+        raise TimeoutError(f"the client did not stop within {seconds:g} s; it goes on stopping")
+    await stopping

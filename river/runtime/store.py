@@ -1,0 +1,200 @@
+"""The runtime's one way to the database: operations with a deadline, over a driver of either colour.
+
+A call ends by its deadline whatever the network does: the connection's socket is shut down, which makes the
+library give up, and a library that does not is left behind. What a call that timed out has done is unknown; it may
+have committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+from ..driver import AnyDriver, AsyncDriver, AsyncListener, Driver, Listener, Notification, is_asyncio
+from ..errors import DatabaseError, ErrorClass
+from ..operation import AsyncExecutor, Database, Executor, Operation, Query, run, run_async
+from .threads import Threads
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 1.0
+"""How long a library may take to notice that its socket is shut."""
+
+DATABASE_THREADS = 4
+"""Claims, completions and maintenance at the same time, and one to spare."""
+
+
+class Store(Protocol):
+    """Runs operations on connections of River's own."""
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def supports_listen(self) -> bool: ...
+
+    async def query(self, operation: Operation[T] | Query[T], *, seconds: float) -> T:
+        """Run an operation whose statements may commit one by one.
+
+        Raises:
+            DatabaseError: It failed, or took longer than so many seconds.
+        """
+        ...
+
+    def listen(self, channels: Sequence[str]) -> AbstractAsyncContextManager[AsyncListener]:
+        """A listening connection."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what the store itself holds; the driver stays as it is."""
+        ...
+
+
+def store_for(driver: AnyDriver) -> Store:
+    """A store over a driver of either colour; call it in the event loop that will use it."""
+    return AsyncStore(driver) if is_asyncio(driver) else ThreadedStore(driver)
+
+
+class AsyncStore:
+    """Operations over an asyncio driver, each in a task of its own so that it can be left behind."""
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        self._driver = driver
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def database(self) -> Database:
+        """The driver's database."""
+        return self._driver.database
+
+    @property
+    def supports_listen(self) -> bool:
+        """Whether `listen` works."""
+        return self._driver.supports_listen
+
+    async def query(self, operation: Operation[T] | Query[T], *, seconds: float) -> T:
+        """Run an operation whose statements may commit one by one."""
+        opened: list[AsyncExecutor] = []
+        task = self._spawn(self._run(operation, opened))
+        return await _bounded(task, seconds, lambda: _abort(opened))
+
+    @asynccontextmanager
+    async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
+        """A listening connection."""
+        async with self._driver.listen(channels) as listener:
+            yield listener
+
+    async def close(self) -> None:
+        """Give up the calls that were left behind."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _run(self, operation: Operation[T] | Query[T], opened: list[AsyncExecutor]) -> T:
+        async with self._driver.autocommit() as executor:
+            opened.append(executor)
+            return await run_async(executor, operation)
+
+    def _spawn(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(call, name="river-database-call")
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody waits for it any more
+
+
+class ThreadedStore:
+    """Operations over a blocking driver, each as a whole in one thread."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._threads = Threads("river-database", DATABASE_THREADS)
+
+    @property
+    def database(self) -> Database:
+        """The driver's database."""
+        return self._driver.database
+
+    @property
+    def supports_listen(self) -> bool:
+        """Whether `listen` works."""
+        return self._driver.supports_listen
+
+    async def query(self, operation: Operation[T] | Query[T], *, seconds: float) -> T:
+        """Run an operation whose statements may commit one by one."""
+        opened: list[Executor] = []
+        future = self._threads.future(lambda: self._run(operation, opened))
+        try:
+            return await _bounded(future, seconds, lambda: _abort(opened))
+        finally:
+            if not future.done() or future.cancelled():
+                self._threads.spare()
+
+    @asynccontextmanager
+    async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
+        """A listening connection, with a thread of its own."""
+        threads = Threads("river-listener", 1)
+        manager = self._driver.listen(channels)
+        try:
+            listener = await threads.future(manager.__enter__)
+            try:
+                yield _ThreadedListener(listener, threads)
+            finally:
+                listener.abort()
+                await asyncio.wait([threads.future(lambda: _leave(manager))], timeout=GRACE_SECONDS)
+        finally:
+            threads.close()
+
+    async def close(self) -> None:
+        """Let the threads end."""
+        self._threads.close()
+
+    def _run(self, operation: Operation[T] | Query[T], opened: list[Executor]) -> T:
+        with self._driver.autocommit() as executor:
+            opened.append(executor)
+            return run(executor, operation)
+
+
+class _ThreadedListener:
+    def __init__(self, listener: Listener, threads: Threads) -> None:
+        self._listener = listener
+        self._threads = threads
+
+    async def wait(self, seconds: float) -> list[Notification]:
+        return await self._threads.future(lambda: self._listener.wait(seconds))
+
+    def abort(self) -> None:
+        self._listener.abort()
+
+
+def _abort(opened: Sequence[Executor | AsyncExecutor]) -> None:
+    for executor in opened:
+        executor.abort()
+
+
+def _leave(manager: AbstractContextManager[Listener]) -> None:
+    with suppress(DatabaseError):  # its socket was shut down on purpose
+        manager.__exit__(None, None, None)
+
+
+async def _bounded(future: asyncio.Future[T], seconds: float, abort: Callable[[], object]) -> T:
+    """The result of *future*, or a `DatabaseError` once its time is over."""
+    try:
+        await asyncio.wait([future], timeout=seconds)
+        if not future.done():
+            abort()
+            await asyncio.wait([future], timeout=GRACE_SECONDS)
+            future.cancel()
+            raise DatabaseError(
+                f"the database did not answer within {seconds:g} s; whether it did what was asked is unknown",
+                error_class=ErrorClass.CONNECTION_LOST,
+            )
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    return future.result()
