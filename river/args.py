@@ -290,13 +290,12 @@ def _has_fields(args_type: type) -> bool:
 
 def _reason(error: Exception) -> str:
     """What a validation library says, without its pointers to its own documentation."""
+    validation: Any = error
     if isinstance(error, msgspec.ValidationError):
         message, separator, path = str(error).rpartition(" - at `$.")
         return f"field {path.rstrip('`')!r}: {message}" if separator else str(error)
-    errors: Any = getattr(error, "errors", None)
-    if callable(errors):  # pydantic's
-        details: Any = errors(include_url=False)
-        for first in details:
+    if hasattr(error, "errors"):  # pydantic's
+        for first in validation.errors(include_url=False):
             return f"field {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
     return str(error) or type(error).__name__
 

@@ -16,13 +16,12 @@ __all__ = ["AsyncPsycopgDriver", "PsycopgDriver", "driver_for"]
 
 def driver_for(source: Any, colour: Colour) -> PsycopgDriver | AsyncPsycopgDriver | None:
     """A driver for a pool, or for a ``postgresql://`` URL with a pool of its own; None for anything else."""
+    pool: Any = source  # whatever its connections give for rows
     match source:
         case ConnectionPool():
-            pool: ConnectionPool[Any] = source
             return PsycopgDriver(pool)
         case AsyncConnectionPool():
-            async_pool: AsyncConnectionPool[Any] = source
-            return AsyncPsycopgDriver(async_pool)
+            return AsyncPsycopgDriver(pool)
         case str():
             return (PsycopgDriver if colour == "blocking" else AsyncPsycopgDriver).connect(source)
         case _:

@@ -20,16 +20,15 @@ def adopt(handle: Any) -> Executor | AsyncExecutor | None:
         HandleClosedError: It is closed.
         TransactionRequiredError: It is in autocommit without a transaction, or its transaction has failed.
     """
+    connection: Any = handle  # whatever it gives for rows
     match handle:
         case psycopg.Cursor() | psycopg.AsyncCursor():
-            return adopt(handle.connection)
+            return adopt(connection.connection)
         case psycopg.Connection():
-            connection: psycopg.Connection[Any] = handle
             check_usable(connection)
             return ConnectionExecutor(connection)
         case psycopg.AsyncConnection():
-            async_connection: psycopg.AsyncConnection[Any] = handle
-            check_usable(async_connection)
-            return AsyncConnectionExecutor(async_connection)
+            check_usable(connection)
+            return AsyncConnectionExecutor(connection)
         case _:
             return None
