@@ -280,11 +280,11 @@ def _cannot_read(args_type: type, _text: str) -> Any:
     raise ConfigurationError(f"{_name(args_type)} has no from_json(text), so its jobs cannot be worked here")
 
 
-def _has_fields(args_type: type) -> bool:
+def _has_fields(args_type: Any) -> bool:
     return (
         dataclasses.is_dataclass(args_type)
         or hasattr(args_type, "__attrs_attrs__")
-        or issubclass(args_type, msgspec.Struct)
+        or hasattr(args_type, "__struct_fields__")
     )
 
 

@@ -73,7 +73,8 @@ class JobRow(msgspec.Struct, frozen=True):
         recorded_errors: The elements of ``errors`` as JSON texts; see `errors`.
         scheduled_at: When the job is, or was, due.
         unique_key_text: The unique key as the database prints it; see `unique_key`.
-        unique_states_text: The states in which the job blocks others with its unique key, as eight bits.
+        unique_states_text: The states in which the job blocks others with its unique key, as eight bits, or on
+            SQLite as the integer that they make.
     """
 
     id: int
@@ -93,7 +94,7 @@ class JobRow(msgspec.Struct, frozen=True):
     queue: str
     tags: list[str]
     unique_key_text: str | None = field(name="unique_key")
-    unique_states_text: str | None = field(name="unique_states")
+    unique_states_text: str | int | None = field(name="unique_states")
 
     def __post_init__(self) -> None:
         # A session's TimeZone decides the offset that PostgreSQL prints.

@@ -17,15 +17,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ..engine.transition import Persisted, Transition
-from ..insert import InsertParams, encode_metadata, instant_text
+from ..insert import InsertParams
 from ..job import JobRow, UndecodableJob
 from ..operation import Query, Rows, Statement, Value
-from . import decode
+from . import decode, document
 from .decode import Greeting
 
 T = TypeVar("T")
@@ -258,8 +258,8 @@ class Postgres:
 
     def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
         """Insert jobs, and tell listeners; the rows in the order of *jobs*."""
-        document = msgspec.json.encode([_document(job) for job in jobs]).decode()
-        return self._query(_INSERT, {"jobs": document}, decode.jobs)
+        rows = msgspec.json.encode([document.inserted(job) for job in jobs]).decode()
+        return self._query(_INSERT, {"jobs": rows}, decode.jobs)
 
     def job_get(self, job_id: int) -> Query[JobRow | None]:
         """One job, or None."""
@@ -282,8 +282,8 @@ class Postgres:
 
     def job_finish_many(self, transitions: Sequence[Transition]) -> Query[dict[int, Persisted]]:
         """End many attempts, each in its own way."""
-        document = json.dumps([_end(transition) for transition in transitions], ensure_ascii=False)
-        return self._query(_FINISH_MANY, {"transitions": document}, _persisted)
+        rows = json.dumps([document.ended(transition) for transition in transitions], ensure_ascii=False)
+        return self._query(_FINISH_MANY, {"transitions": rows}, _persisted)
 
     def job_schedule(self, horizon: timedelta, limit: int) -> Query[int]:
         """Make jobs available that are due within *horizon*; how many."""
@@ -310,32 +310,6 @@ class Postgres:
         if text is None:
             text = self._texts[template, limit] = template.format(limit=limit, **self._names)
         return Query(Statement(text, parameters), read)
-
-
-def _document(job: InsertParams) -> dict[str, Any]:
-    return {
-        "args": msgspec.Raw(job.encoded_args.encode()),
-        "kind": job.kind,
-        "max_attempts": job.max_attempts,
-        "metadata": msgspec.Raw(encode_metadata(job.metadata).encode()),
-        "priority": job.priority,
-        "queue": job.queue,
-        "scheduled_at": None if job.scheduled_at is None else instant_text(job.scheduled_at),
-        "state": job.state.value,
-        "tags": job.tags,
-    }
-
-
-def _end(transition: Transition) -> dict[str, Any]:
-    return {
-        "id": transition.job_id,
-        "attempted_at": transition.attempted_at,
-        "state": transition.state.value,
-        "attempt": transition.attempt,
-        "delay_seconds": transition.delay_seconds,
-        "error": transition.error,
-        "metadata": transition.metadata,
-    }
 
 
 def _persisted(rows: Rows) -> dict[int, Persisted]:
