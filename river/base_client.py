@@ -145,7 +145,7 @@ class BaseClient:
         """A row as the job of its kind: with args of its worker's class, or plain JSON where there is no worker."""
         registration = self.config.workers.get(row.kind) if self.config.workers else None
         decode = registration.codec.decode if registration else any_json
-        return Job[Any].of(row, decode(bytes(row.encoded_args).decode()))
+        return Job.of(row, decode(bytes(row.encoded_args).decode()))
 
     def _prepare(self, args: Args, opts: InsertOpts) -> InsertParams:
         params = prepare(args, opts, max_attempts=self.config.max_attempts)
@@ -209,7 +209,7 @@ class BaseClient:
         return jobs.insert_many(self.sql(database), batch)
 
     def _inserted(self, args: A, row: JobRow) -> InsertResult[A]:
-        return InsertResult(Job[A].of(row, args))
+        return InsertResult(Job.of(row, args))
 
     def _inserted_many(self, batch: Sequence[InsertParams], rows: Sequence[JobRow]) -> list[InsertResult[Any]]:
         return [self._inserted(params.args, row) for params, row in zip(batch, rows, strict=True)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,9 @@ async def work_in_task(attempt: Attempt) -> Outcome:
     return Completed()
 
 
-def _middleware(attempt: Attempt) -> ExitStack:
+def _middleware(attempt: Attempt) -> AbstractContextManager[object]:
+    if not attempt.extensions.middleware:
+        return _NO_MIDDLEWARE
     with ExitStack() as stack:
         for middleware in attempt.extensions.middleware:
             stack.enter_context(middleware.work(attempt.context))
@@ -103,7 +105,7 @@ def _decode(attempt: Attempt) -> Job[Any]:
         args = attempt.registration.codec.decode(bytes(row.encoded_args).decode())
     except Exception as error:
         raise InvalidArgsError(f"args of {row.kind!r} could not be decoded: {error}") from error
-    attempt.job = Job[Any].of(row, args)
+    attempt.job = Job.of(row, args)
     return attempt.job
 
 
@@ -118,6 +120,9 @@ def _refuse_coroutine(result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise TypeError("the worker is a `def` that returned an awaitable, so it did nothing: declare it `async def`")
+
+
+_NO_MIDDLEWARE = nullcontext()
 
 
 def _cancellation_requested() -> bool:

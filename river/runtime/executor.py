@@ -111,17 +111,17 @@ class Executor:
         started_at = datetime.now(UTC)
         if isinstance(claimed, UndecodableJob):
             error = RiverError(f"job row couldn't be decoded: {claimed.reason}")
-            self._end(claimed.row, Failed(error), started_at, None, finished)
+            self._end(claimed.row, _fence(claimed.row), Failed(error), started_at, None, finished)
             return
-        row = claimed
+        row, fence = claimed, _fence(claimed)
         registration = self._registration(row.kind)
         if registration is None:
-            self._end(row, Failed(UnknownJobKindError(row.kind)), started_at, None, finished)
+            self._end(row, fence, Failed(UnknownJobKindError(row.kind)), started_at, None, finished)
             return
-        context = WorkContext(self._client, row, _fence(row), CancellationToken(), started_at)
+        context = WorkContext(self._client, row, fence, CancellationToken(), started_at)
         attempt = Attempt(row, registration, context, self._client.extensions)
         isolation = self._tasks if registration.is_async else self._threads
-        isolation.start(attempt, lambda outcome: self._end(row, outcome, started_at, attempt, finished))
+        isolation.start(attempt, lambda outcome: self._end(row, fence, outcome, started_at, attempt, finished))
 
     def close(self) -> None:
         """No more attempts will come."""
@@ -135,6 +135,7 @@ class Executor:
     def _end(
         self,
         row: JobRow,
+        fence: str,
         outcome: Outcome,
         started_at: datetime,
         attempt: Attempt | None,
@@ -143,7 +144,7 @@ class Executor:
         try:
             retry = self._retry_seconds(row, attempt) if isinstance(outcome, Failed) else 0.0
             _log(row, outcome)
-            self._completer.submit(transition_of(row, _fence(row), outcome, started_at, retry))
+            self._completer.submit(transition_of(row, fence, outcome, started_at, retry))
         finally:
             finished()
 
