@@ -15,6 +15,7 @@ from typing_extensions import Unpack
 from .args import Args
 from .base_client import BaseClient
 from .config import ConfigOptions
+from .context import refuse_in_worker_of
 from .driver import is_asyncio
 from .errors import ClientStateError
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
@@ -99,15 +100,16 @@ class AsyncClient(BaseClient):
     async def stop(self, *, timeout: float | timedelta | None = None) -> None:
         """Stop fetching, wait until running jobs have ended and their results are saved, and close.
 
-        Do not await it in one of the client's own workers, for which it would wait. A cancelled call has begun the
-        stop, which goes on.
+        A cancelled call has begun the stop, which goes on.
 
         Args:
             timeout: How long to wait, in seconds or as a timedelta; None waits as long as the jobs run.
 
         Raises:
             TimeoutError: Time is over. The stop goes on, and may be waited for by calling again.
+            ClientStateError: One of the client's own workers called it, and would wait for itself.
         """
+        refuse_in_worker_of(self, "stop()")
         service = self._service
         if service is not None:
             await wait_for(service.stop(), timeout)

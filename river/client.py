@@ -18,6 +18,7 @@ from typing_extensions import Unpack
 from .args import Args
 from .base_client import BaseClient
 from .config import ConfigOptions
+from .context import refuse_in_worker_of
 from .driver import is_asyncio
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
 from .job import InsertResult, JobRow
@@ -97,20 +98,22 @@ class Client(BaseClient):
     def stop(self, *, timeout: float | timedelta | None = None) -> None:
         """Stop fetching, wait until running jobs have ended and their results are saved, and close.
 
-        Do not call it from one of the client's own workers, for which it would wait.
-
         Args:
             timeout: How long to wait, in seconds or as a timedelta; None waits as long as the jobs run.
 
         Raises:
             TimeoutError: Time is over. The stop goes on, and may be waited for by calling again.
+            ClientStateError: One of the client's own workers called it, and would wait for itself.
         """
+        refuse_in_worker_of(self, "stop()")
+        # Not under the lock, which would make others wait beyond their own timeout.
+        service = self._service
+        if service is not None:
+            self._loop.call(_stop(service, timeout))
         with self._lock:
-            service = self._service
-            if service is not None:
-                self._loop.call(_stop(service, timeout))
+            if self._service is service:
                 self._service = None
-            self._close()
+                self._close()
 
     @property
     def completed(self) -> Future[None]:

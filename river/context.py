@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .cancel import CancellationToken, CancelReason
 from .driver import AsyncHandle, BlockingHandle, adopt
-from .errors import NotInWorkerError
+from .errors import ClientStateError, NotInWorkerError
 from .job import Job, JobRow
 from .operation import AsyncExecutor, Executor, run, run_async
 from .operations import work
@@ -65,6 +65,11 @@ class WorkContext:
         """Why the attempt is to stop; None as long as it is not."""
         return self.token.reason
 
+    @property
+    def finished(self) -> bool:
+        """Whether the worker has returned."""
+        return self.token.reason is CancelReason.ATTEMPT_FINISHED
+
     def raise_if_cancelled(self) -> None:
         """Raise `WorkCancelled` if the attempt is to stop."""
         self.token.raise_if_cancelled()
@@ -117,7 +122,7 @@ class WorkContext:
         return self.client.typed(row)
 
     def _check_is_mine(self) -> None:
-        if self.token.reason is CancelReason.ATTEMPT_FINISHED:
+        if self.finished:
             raise NotInWorkerError(
                 f"the attempt at job {self._row.id} is over, so it cannot be completed from here: call complete_tx() "
                 "before the worker returns"
@@ -138,9 +143,23 @@ def current() -> WorkContext:
         NotInWorkerError: No job is: this is not called by a worker, or in a thread or process that it started.
     """
     context = _current.get(None)
-    if context is None or context.token.reason is CancelReason.ATTEMPT_FINISHED:
+    if context is None or context.finished:
         raise NotInWorkerError("no job is being worked here: call this in a worker, or hand its ctx over")
     return context
+
+
+def refuse_in_worker_of(client: BaseClient, call: str) -> None:
+    """Refuse a call that would wait for the worker that makes it.
+
+    Raises:
+        ClientStateError: A worker of *client* is running here.
+    """
+    context = _current.get(None)
+    if context is not None and context.client is client and not context.finished:
+        raise ClientStateError(
+            f"{call} was called by the worker of job {context.job.id}, for which it would wait: call it from outside "
+            "of the client's workers"
+        )
 
 
 def enter(context: WorkContext) -> None:

@@ -103,6 +103,16 @@ class JobRow(msgspec.Struct, frozen=True):
             if at is not None and at.tzinfo is not UTC:
                 msgspec.structs.force_setattr(self, name, at.astimezone(UTC))
 
+    def __repr__(self) -> str:
+        return self._shown(bytes(self.encoded_args)[:200].decode(errors="replace"))
+
+    def _shown(self, args: str) -> str:
+        attempt = f"{self.attempt}/{self.max_attempts}"
+        return (
+            f"<{type(self).__name__} {self.id} {self.kind} {self.state.value} queue={self.queue} "
+            f"attempt={attempt} args={args}>"
+        )
+
     @property
     def errors(self) -> list[AttemptError]:
         """The failed attempts, oldest first; odd records are read as well as they can be."""
@@ -118,6 +128,9 @@ class Job(JobRow, Generic[A], frozen=True):
     """A stored job, and its args as the type that they were inserted as."""
 
     args: A = field(name="decoded_args")
+
+    def __repr__(self) -> str:
+        return self._shown(repr(self.args))
 
     @classmethod
     def of(cls, row: JobRow, args: A) -> Job[A]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -62,7 +62,7 @@ class AsyncPsycopgDriver:
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
-        self._owns_pool = False
+        self._make_pool: Callable[[], AsyncConnectionPool[Any]] | None = None
 
     @classmethod
     def connect(cls, url: str, *, max_size: int = 10) -> Self:
@@ -72,8 +72,12 @@ class AsyncPsycopgDriver:
             url: A libpq URL or connection string.
             max_size: How many connections it may hold.
         """
-        driver = cls(AsyncConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river"))
-        driver._owns_pool = True
+
+        def make() -> AsyncConnectionPool[Any]:
+            return AsyncConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river")
+
+        driver = cls(make())
+        driver._make_pool = make
         return driver
 
     @asynccontextmanager
@@ -107,13 +111,14 @@ class AsyncPsycopgDriver:
                 yield _AsyncPsycopgListener(connection)
 
     async def close(self) -> None:
-        """Close the pool, if it was made by `connect`."""
-        if self._owns_pool:
-            await self._pool.close()
+        """Close the pool, if it was made by `connect`; the next use opens another."""
+        if self._make_pool is not None:
+            closing, self._pool = self._pool, self._make_pool()
+            await closing.close()
 
     @asynccontextmanager
     async def _checkout(self) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
-        if self._owns_pool:
+        if self._make_pool is not None:
             await self._pool.open()
         async with self._pool.connection() as connection:
             yield connection

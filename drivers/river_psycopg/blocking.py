@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -62,7 +62,7 @@ class PsycopgDriver:
 
     def __init__(self, pool: ConnectionPool[Any]) -> None:
         self._pool = pool
-        self._owns_pool = False
+        self._make_pool: Callable[[], ConnectionPool[Any]] | None = None
 
     @classmethod
     def connect(cls, url: str, *, max_size: int = 10) -> Self:
@@ -72,8 +72,12 @@ class PsycopgDriver:
             url: A libpq URL or connection string.
             max_size: How many connections it may hold.
         """
-        driver = cls(ConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river"))
-        driver._owns_pool = True
+
+        def make() -> ConnectionPool[Any]:
+            return ConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river")
+
+        driver = cls(make())
+        driver._make_pool = make
         return driver
 
     @contextmanager
@@ -106,13 +110,14 @@ class PsycopgDriver:
                 yield _PsycopgListener(connection)
 
     def close(self) -> None:
-        """Close the pool, if it was made by `connect`."""
-        if self._owns_pool:
-            self._pool.close()
+        """Close the pool, if it was made by `connect`; the next use opens another."""
+        if self._make_pool is not None:
+            closing, self._pool = self._pool, self._make_pool()
+            closing.close()
 
     @contextmanager
     def _checkout(self) -> Generator[psycopg.Connection[Any]]:
-        if self._owns_pool:
+        if self._make_pool is not None:
             self._pool.open()
         with self._pool.connection() as connection:
             yield connection
