@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeGuard
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 from typing_extensions import TypeVar
@@ -28,13 +28,21 @@ from .errors import ConfigurationError, InvalidArgsError
 A = TypeVar("A", default=Any)
 
 
-class Args(Protocol):
-    """What `insert` accepts: an object with a ``kind``, of a class that River can write as JSON."""
+class _KindOfClass(Protocol):
+    kind: ClassVar[str]
 
+
+class _KindOfInstance(Protocol):
     @property
-    def kind(self) -> str:
-        """Names the type of the job for every process and language that works it; 1 to 127 characters."""
-        ...
+    def kind(self) -> str: ...
+
+
+# Two protocols, because to pyright a ClassVar is neither a property nor a plain attribute.
+Args: TypeAlias = _KindOfClass | _KindOfInstance
+"""What `insert` accepts: an object with a ``kind``, of a class that River can write as JSON.
+
+The kind names the type of the job for every process and language that works it; 1 to 127 characters.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +61,16 @@ class JobArgs:
         Raises:
             InvalidArgsError: It holds something that is not JSON; the message names where.
         """
+        args = dict(self.args) if _is_mapping(self.args) else self.args
         try:
-            return json.dumps(self.args, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            text = json.dumps(args, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            exact = json.loads(text) == args
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidArgsError(_complaint(self.kind, culprit_in(self.args) or str(error))) from error
+            raise InvalidArgsError(_complaint(self.kind, culprit_in(args) or str(error))) from error
+        culprit = None if exact else culprit_in(args)  # keys that are no strings, which json.dumps makes strings
+        if culprit:
+            raise InvalidArgsError(_complaint(self.kind, culprit))
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,9 @@ def any_json(text: str) -> Any:
 
 
 def _refuse_the_unstorable(codec: Codec[Any], args: object, kind: str, text: str) -> None:
+    if codec.encode is _write_itself and not isinstance(args, JobArgs):
+        check_text(text, kind)
+        return
     # The look at the text is quick, and nearly always enough; only a hit is worth a walk through the value.
     if "\\u0000" in text or "\\ud" in text or "\\uD" in text or not text.isascii():
         culprit = culprit_in(_loads(text, kind))
@@ -155,15 +172,26 @@ def _refuse_the_unstorable(codec: Codec[Any], args: object, kind: str, text: str
         if culprit:
             raise InvalidArgsError(_complaint(kind, culprit))
     if not text.startswith("{"):
-        _loads(text, kind)
         raise InvalidArgsError(_complaint(kind, "args must be a JSON object"))
+
+
+def check_text(text: str, kind: str) -> None:
+    """Check a text of the host's own making.
+
+    Raises:
+        InvalidArgsError: It is no JSON object, or holds what JSON or PostgreSQL cannot.
+    """
+    value = _loads(text, kind)
+    culprit = culprit_in(value) if isinstance(value, dict) else "args must be a JSON object"
+    if culprit:
+        raise InvalidArgsError(_complaint(kind, culprit))
 
 
 def _loads(text: str, kind: str) -> object:
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise InvalidArgsError(_complaint(kind, f"to_json() gave no JSON: {error}")) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgsError(_complaint(kind, f"their text is no JSON: {error}")) from error
 
 
 def _culprit_of(codec: Codec[Any], args: object) -> str | None:
@@ -175,7 +203,10 @@ def _culprit_of(codec: Codec[Any], args: object) -> str | None:
 
 def culprit_in(value: object) -> str | None:
     """Say where *value* holds what JSON or PostgreSQL cannot, or None."""
-    return next(_culprits(value, ""), None)
+    try:
+        return next(_culprits(value, ""), None)
+    except RecursionError:
+        return "a value is nested too deeply, or holds itself"
 
 
 def _culprits(value: object, path: str) -> Iterator[str]:
@@ -229,6 +260,12 @@ def bad_text(value: str) -> str | None:
 
 
 def _msgspec_codec(args_type: type[Any]) -> Codec[Any]:
+    private = [each.name for each in getattr(args_type, "__attrs_attrs__", ()) if each.name.startswith("_")]
+    if private:
+        raise ConfigurationError(
+            f"{_name(args_type)} cannot be a job's args: the field {private[0]!r} of an attrs class is private, and "
+            "would not be written; name it without the underscore"
+        )
     try:
         decoder = msgspec.json.Decoder(args_type)
     except (TypeError, NameError) as error:
@@ -236,7 +273,7 @@ def _msgspec_codec(args_type: type[Any]) -> Codec[Any]:
     return Codec(
         encode=lambda args: msgspec.json.encode(args).decode(),
         decode=decoder.decode,
-        plain=msgspec.to_builtins,
+        plain=functools.partial(msgspec.to_builtins, str_keys=True),
     )
 
 
@@ -247,7 +284,7 @@ def _pydantic_codec(args_type: type[Any]) -> Codec[Any]:
     return Codec(
         encode=lambda args: adapter.dump_json(args, by_alias=True, warnings="error").decode(),
         decode=adapter.validate_json,
-        plain=lambda args: adapter.dump_python(args, by_alias=True, warnings=False),
+        plain=lambda args: adapter.dump_python(args, mode="json", by_alias=True, warnings=False),
     )
 
 
@@ -308,4 +345,4 @@ def _name(args_type: type) -> str:
     return f"{args_type.__module__}.{args_type.__qualname__}"
 
 
-__all__ = ["Args", "Codec", "JobArgs", "any_json", "bad_text", "codec_of", "encode", "kind_of"]
+__all__ = ["Args", "Codec", "JobArgs", "any_json", "bad_text", "check_text", "codec_of", "encode", "kind_of"]

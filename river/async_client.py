@@ -135,14 +135,15 @@ class AsyncClient(BaseClient):
         Raises:
             BaseException: What ended the client, if it was not a signal.
         """
-        await self.start()
         loop = asyncio.get_running_loop()
         signalled = asyncio.Event()
+        # Before the start, so that no signal finds claimed jobs and no handler.
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, signalled.set)
-        completed = self.completed
-        completed.add_done_callback(lambda _: signalled.set())
         try:
+            await self.start()
+            completed = self.completed
+            completed.add_done_callback(lambda _: signalled.set())
             await signalled.wait()
         finally:
             for number in _STOP_SIGNALS:

@@ -25,6 +25,8 @@ from .sql import Dialect, dialect_for
 A = TypeVar("A", bound=Args)
 T = TypeVar("T")
 
+_SWALLOWED = "a middleware's context manager swallowed the error of an insert, which has not been made"
+
 
 class BaseClient:
     """The part of a client that needs no connection of its own.
@@ -150,7 +152,7 @@ class BaseClient:
     def _prepare(self, args: Args, opts: InsertOpts) -> InsertParams:
         params = prepare(args, opts, max_attempts=self.config.max_attempts)
         workers = self.config.workers
-        if workers and params.kind not in workers and not self.config.skip_unknown_job_check:
+        if workers is not None and params.kind not in workers and not self.config.skip_unknown_job_check:
             raise UnknownJobKindError(params.kind, known=workers)
         return params
 
@@ -181,10 +183,12 @@ class BaseClient:
     def _write(self, executor: Executor, batch: Sequence[InsertParams]) -> list[JobRow]:
         with self.extensions.inserting(batch):
             return run(executor, self._insertion(executor.database, batch))
+        raise AssertionError(_SWALLOWED)
 
     async def _write_async(self, executor: AsyncExecutor, batch: Sequence[InsertParams]) -> list[JobRow]:
         with self.extensions.inserting(batch):
             return await run_async(executor, self._insertion(executor.database, batch))
+        raise AssertionError(_SWALLOWED)
 
     def _insert_blocking(self, driver: Driver, batch: Sequence[InsertParams]) -> list[JobRow]:
         # One statement commits by itself in one round trip; a transaction takes three.

@@ -6,6 +6,7 @@ cancelled when the attempt has finished, so that work which a worker left runnin
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -64,8 +65,10 @@ class CancellationToken:
         """
         with self._lock:
             if self._reason is None:
-                self._callbacks = [*(self._callbacks or ()), callback]
-                return lambda: self._withdraw(callback)
+                # A function of its own, so that withdrawing one of two equal callbacks leaves the other.
+                registered = functools.partial(callback)
+                self._callbacks = [*(self._callbacks or ()), registered]
+                return lambda: self._withdraw(registered)
         _call(callback)
         return lambda: None
 

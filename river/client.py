@@ -129,10 +129,11 @@ class Client(BaseClient):
             BaseException: What ended the client, if it was not a signal.
         """
         signals: SimpleQueue[int] = SimpleQueue()
-        self.start()
-        # A handler may only do what is safe in the middle of anything, and putting into a SimpleQueue is.
+        # Before the start, so that no signal finds claimed jobs and no handler. A handler may only do what is safe in
+        # the middle of anything, and putting into a SimpleQueue is.
         before = {number: signal.signal(number, lambda n, _: signals.put(n)) for number in _STOP_SIGNALS}
         try:
+            self.start()
             while not self._completed.done() and not _received(signals):
                 pass
         finally:

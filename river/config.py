@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
@@ -97,6 +97,11 @@ class Config:
             )
         if not callable(getattr(self.retry_policy, "next_retry", None)):
             raise ConfigurationError(f"retry_policy must have next_retry(job, now), unlike {self.retry_policy!r}")
+        for option in ("poll_only", "skip_unknown_job_check"):
+            if not isinstance(getattr(self, option), bool):
+                raise ConfigurationError(f"{option} must be True or False, not {getattr(self, option)!r}")
+        if not isinstance(self.queues, Mapping):
+            raise ConfigurationError(f"queues must be a mapping of names to numbers of workers, not {self.queues!r}")
         _instances("hooks", self.hooks, Hook)
         _instances("middleware", self.middleware, Middleware)
         if self.workers is not None:
@@ -192,7 +197,9 @@ def _whole(option: str, value: object, lowest: int, highest: int) -> None:
         raise ConfigurationError(f"{option} must be a whole number from {lowest} to {highest:,}, not {value!r}")
 
 
-def _instances(option: str, values: Sequence[object], wanted: type) -> None:
+def _instances(option: str, values: object, wanted: type) -> None:
+    if not isinstance(values, Iterable):
+        raise ConfigurationError(f"{option} must be a list of river.{wanted.__name__}, not {values!r}")
     for value in values:
         if not isinstance(value, wanted):
             raise ConfigurationError(f"{option} must be of the class river.{wanted.__name__}, unlike {value!r}")

@@ -217,7 +217,9 @@ def driver_for(source: object, colour: Colour) -> AnyDriver:
             driver: AnyDriver | None = point.load()(source, colour)
             if driver is not None:
                 return driver
-    shown = source.partition(":")[0] + "://..." if isinstance(source, str) else repr(type(source))
+    # Of a text at most its scheme is shown: the rest may hold a password, also where it is no URL.
+    scheme, is_url, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
+    shown = f"{scheme}://..." if is_url else repr(type(source))
     raise ConfigurationError(
         f"no driver can be made of {shown}: give a SQLAlchemy engine, a psycopg pool, a driver of River's, or a "
         "URL such as postgresql://user@host/database or postgresql+asyncpg://user@host/database"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from .insert import InsertParams, check
+from .insert import InsertParams, check_changed
 from .job import JobRow
 
 if TYPE_CHECKING:
@@ -61,13 +61,14 @@ class Extensions:
     def inserting(self, jobs: Sequence[InsertParams]) -> ExitStack:
         """Enter the middleware around the insert of *jobs*, call its hooks, and check what they changed."""
         with ExitStack() as stack:
+            encoded = [job.encoded_args for job in jobs]
             for middleware in self.middleware:
                 stack.enter_context(middleware.insert(jobs))
-            if self.hooks:
-                for job in jobs:
+            if self.hooks or self.middleware:
+                for job, text in zip(jobs, encoded, strict=True):
                     for hook in self.hooks:
                         hook.insert_begin(job)
-                    check(job)
+                    check_changed(job, text)
             return stack.pop_all()
         raise AssertionError("a middleware's context manager swallowed an error of an insert")
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypedDict
 
 from typing_extensions import TypeVar, Unpack
 
-from .args import Args, bad_text, culprit_in, encode
+from .args import Args, bad_text, check_text, culprit_in, encode
 from .errors import InvalidJobError
 from .job import JobState
 
@@ -26,7 +26,8 @@ QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 1
 _SMALLINT_MAX = 32_767
 
-_QUEUE = re.compile(r"(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*", re.ASCII)
+# River's own pattern allows the same names, but takes exponential time to refuse a long one.
+_QUEUE = re.compile(r"[a-z0-9]+(?:[_|\-][a-z0-9]+)*", re.ASCII)
 _TAG = re.compile(r"[\w][\w\-]+[\w]", re.ASCII)
 
 
@@ -134,8 +135,8 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
         max_attempts=_first(opts.max_attempts, declared.max_attempts, max_attempts),
         state=JobState.SCHEDULED if scheduled_at else JobState.AVAILABLE,
         scheduled_at=scheduled_at,
-        tags=list(opts.tags if opts.tags is not None else declared.tags or ()),
-        metadata=dict(opts.metadata or {}),
+        tags=_tags(opts.tags if opts.tags is not None else declared.tags),
+        metadata=_metadata(opts.metadata),
     )
     check(params)
     return params
@@ -157,6 +158,18 @@ def check(params: InsertParams) -> None:
     encode_metadata(params.metadata)
 
 
+def check_changed(params: InsertParams, encoded_args: str) -> None:
+    """Check a job that the host's code may have changed since its args were encoded as *encoded_args*.
+
+    Raises:
+        InvalidJobError: It breaks a rule.
+    """
+    kind = _check_kind(params.kind)
+    if params.encoded_args is not encoded_args:
+        check_text(params.encoded_args, kind)
+    check(params)
+
+
 def check_queue_name(queue: object) -> None:
     """Check the name of a queue against River's rule.
 
@@ -175,13 +188,17 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
     Raises:
         InvalidJobError: It is no JSON object, or holds what PostgreSQL cannot store.
     """
+    if metadata == {}:  # nearly always
+        return "{}"
     try:
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        exact = json.loads(text) == metadata
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidJobError(f"metadata is no JSON object: {error}") from error
+        raise InvalidJobError(f"metadata is no JSON object: {culprit_in(metadata) or error}") from error
     if not text.startswith("{"):
         raise InvalidJobError(f"metadata must be a JSON object, not {type(metadata).__name__}")
-    culprit = culprit_in(metadata) if "\\u0000" in text or not text.isascii() else None
+    # Not exact: keys that are no strings, which json.dumps makes strings.
+    culprit = culprit_in(metadata) if not exact or "\\u0000" in text or not text.isascii() else None
     if culprit:
         raise InvalidJobError(f"metadata cannot be stored: {culprit}")
     return text
@@ -200,7 +217,11 @@ def _kind(args: object) -> str:
         raise InvalidJobError(
             f'{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = "..."` in the class'
         )
-    if not 0 < len(kind) < 128 or bad_text(kind):
+    return _check_kind(kind)
+
+
+def _check_kind(kind: object) -> str:
+    if not isinstance(kind, str) or not 0 < len(kind) < 128 or bad_text(kind):
         raise InvalidJobError(f"kind {kind!r} must have 1 to 127 characters")
     return kind
 
@@ -214,6 +235,18 @@ def _declared_options(args: object, kind: str) -> InsertOpts:
     if not isinstance(declared, InsertOpts):
         raise InvalidJobError(f"insert_opts of {kind!r} must be river.InsertOpts, not {declared!r}")
     return declared
+
+
+def _tags(tags: object) -> list[Any]:
+    if isinstance(tags, str) or not isinstance(tags, Iterable | None):
+        raise InvalidJobError(f"tags must be a list of texts, not {tags!r}")
+    return list(tags or ())
+
+
+def _metadata(metadata: object) -> dict[str, Any]:
+    if not isinstance(metadata, Mapping | None):
+        raise InvalidJobError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    return dict(metadata or {})
 
 
 def _first(*values: int | None) -> int:
@@ -250,6 +283,7 @@ __all__ = [
     "InsertParams",
     "Unpack",
     "check",
+    "check_changed",
     "check_queue_name",
     "encode_metadata",
     "instant_text",

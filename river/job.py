@@ -190,11 +190,18 @@ def _attempt_error(raw: Raw) -> AttemptError:
         return AttemptError(None, 0, bytes(raw).decode(), "")
     at = _lenient(_at, recorded.at, None)
     return AttemptError(
-        at=at if at is None else at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC),
+        at=_in_utc(at),
         attempt=_lenient(_attempt, recorded.attempt, 0),
         error=_lenient_text(recorded.error),
         trace=_lenient_text(recorded.trace),
     )
+
+
+def _in_utc(at: datetime | None) -> datetime | None:
+    try:
+        return at if at is None else at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+    except OverflowError:
+        return None  # outside of the years 1 to 9999
 
 
 def _lenient(decoder: msgspec.json.Decoder[Any], raw: Raw, default: Any) -> Any:

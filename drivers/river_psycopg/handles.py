@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from river.errors import HandleClosedError
 from river.operation import AsyncExecutor, Executor
 
 from ._common import check_usable
@@ -23,6 +24,8 @@ def adopt(handle: Any) -> Executor | AsyncExecutor | None:
     connection: Any = handle  # whatever it gives for rows
     match handle:
         case psycopg.Cursor() | psycopg.AsyncCursor():
+            if connection.closed:
+                raise HandleClosedError("the psycopg cursor is closed: hand over an open one, or its connection")
             return adopt(connection.connection)
         case psycopg.Connection():
             check_usable(connection)

@@ -69,6 +69,15 @@ def errors() -> Generator[None]:
         raise database_error(error) from error
 
 
+@contextmanager
+def socket_errors() -> Generator[None]:
+    """Turn what SQLAlchemy lets pass of asyncpg's, when the server cannot be reached, into River's errors."""
+    try:
+        yield
+    except OSError as error:  # TimeoutError is one
+        raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
+
+
 def database_error(error: exc.SQLAlchemyError) -> DatabaseError:
     """What River says of an error on a connection of its own; the DB-API's text, without the statement."""
     original = getattr(error, "orig", None)
@@ -126,6 +135,9 @@ def check_usable(connection: Connection) -> None:
     if isinstance(connection.get_transaction(), TwoPhaseTransaction):
         refuse_two_phase()
     if connection.invalidated:
+        if connection.get_transaction() is None:
+            # It would connect again at River's statement, and then it is too late to ask about autocommit.
+            raise HandleClosedError("the SQLAlchemy connection was lost: begin a transaction, which connects it again")
         return  # SQLAlchemy says so better, at the first statement
     dbapi_connection: Any = connection.connection.dbapi_connection
     # in_transaction() and get_isolation_level() say what was asked for; this asks the connection, whoever set it.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from river.driver import AsyncListener
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
-from ._common import database_of, errors, shut_down, to_text
+from ._common import database_of, errors, shut_down, socket_errors, to_text
 from ._listen import async_listener, can_listen
 
 
@@ -37,7 +37,7 @@ class AsyncOwnedExecutor(AsyncConnectionExecutor):
 
     async def execute(self, statement: Statement) -> Rows:
         """Run one statement; errors are River's."""
-        with errors():
+        with errors(), socket_errors():
             return await super().execute(statement)
 
     def abort(self) -> None:
@@ -70,32 +70,41 @@ class AsyncSQLAlchemyDriver:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncExecutor]:
         """One transaction: committed when left, rolled back when left by an exception."""
-        with errors():
-            async with self._engine.begin() as connection:
-                yield AsyncOwnedExecutor(connection, self.database)
+        async with self._connected(self._engine.begin()) as connection:
+            yield AsyncOwnedExecutor(connection, self.database)
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncGenerator[AsyncExecutor]:
         """A connection on which each statement commits by itself, in one round trip."""
-        with errors():
-            async with self._autocommit.connect() as connection:
-                yield AsyncOwnedExecutor(connection, self.database)
+        async with self._connected(self._autocommit.connect()) as connection:
+            yield AsyncOwnedExecutor(connection, self.database)
 
     @asynccontextmanager
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
         """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
-        with errors():
-            async with self._engine.connect() as connection:
-                pooled = await connection.get_raw_connection()
-                driver_connection = pooled.driver_connection
-                pooled.detach()
-                try:
-                    async with async_listener(driver_connection, channels) as listener:
-                        yield listener
-                finally:
-                    await connection.invalidate()  # it is closed, so there is nothing to reset
+        async with self._connected(self._engine.connect()) as connection:
+            pooled = await connection.get_raw_connection()
+            driver_connection = pooled.driver_connection
+            pooled.detach()
+            try:
+                async with async_listener(driver_connection, channels) as listener:
+                    yield listener
+            finally:
+                await connection.invalidate()  # it is closed, so there is nothing to reset
 
     async def close(self) -> None:
         """Dispose of the engine, if River made it."""
         if self._owns_engine:
             await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _connected(
+        self, manager: AbstractAsyncContextManager[AsyncConnection]
+    ) -> AsyncGenerator[AsyncConnection]:
+        """A connection, from its checkout to its end; errors are River's."""
+        with errors():
+            async with AsyncExitStack() as stack:
+                with socket_errors():
+                    connection = await stack.enter_async_context(manager)
+                # Not around this: an insert's hooks run in here, and may have sockets of their own.
+                yield connection

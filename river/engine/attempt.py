@@ -11,6 +11,7 @@ Failed               available if due within the scheduler's interval, else retr
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,9 +21,10 @@ from typing import Any, assert_never
 
 from ..job import JobRow, JobState
 from ..outcome import Cancelled, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed
+from ..retry import LONGEST_DELAY
 from .transition import Transition
 
-_RIVER = str(Path(__file__).parent.parent)
+_RIVER = str(Path(__file__).parent.parent) + os.sep
 
 SCHEDULER_SECONDS = 5.0
 """The scheduler's interval: what is due sooner would only be late if it had to wait for it."""
@@ -49,7 +51,8 @@ def transition_of(
                 attempted_at=attempted_at,
                 state=JobState.AVAILABLE if seconds <= SCHEDULER_SECONDS else JobState.SCHEDULED,
                 attempt=max(job.attempt - 1, 0),
-                delay_seconds=seconds,
+                # Beyond it, the database would refuse to say when that is, and the job would stay running.
+                delay_seconds=min(seconds, LONGEST_DELAY.total_seconds()),
                 metadata={"snoozes": _snoozes(job) + 1},
             )
         case Interrupted():

@@ -69,8 +69,9 @@ class Completer:
         """Persist what comes in, until closed and done."""
         failures = 0
         while await self._something_to_do():
-            batch = self._next_batch()
+            # Before the batch is taken out, which may be what ends it.
             congested = self.congested
+            batch = self._next_batch()
             try:
                 await self._persist(batch)
             except DatabaseError as error:
@@ -110,7 +111,7 @@ class Completer:
         try:
             persisted = await self._store.query(work.finish(self._sql, batch), seconds=STATEMENT_SECONDS)
         except DatabaseError as error:
-            if error.error_class is not ErrorClass.OTHER:
+            if error.error_class not in (ErrorClass.OTHER, ErrorClass.UNIQUE_VIOLATION):
                 raise
             await self._persist_apart(batch, error)
             return

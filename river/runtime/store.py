@@ -8,7 +8,7 @@ have committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
@@ -76,9 +76,8 @@ class AsyncStore:
 
     async def query(self, operation: Operation[T] | Query[T], *, seconds: float) -> T:
         """Run an operation whose statements may commit one by one."""
-        opened: list[AsyncExecutor] = []
-        task = self._spawn(self._run(operation, opened))
-        return await _bounded(task, seconds, lambda: _abort(opened))
+        call = _Call()
+        return await _bounded(self._spawn(self._run(operation, call)), seconds, call)
 
     @asynccontextmanager
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
@@ -87,13 +86,15 @@ class AsyncStore:
             yield listener
 
     async def close(self) -> None:
-        """Give up the calls that were left behind."""
+        """Give up the calls that were left behind; the host may close its pool next."""
         for task in self._tasks:
             task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
 
-    async def _run(self, operation: Operation[T] | Query[T], opened: list[AsyncExecutor]) -> T:
+    async def _run(self, operation: Operation[T] | Query[T], call: _Call) -> T:
         async with self._driver.autocommit() as executor:
-            opened.append(executor)
+            call.admit(executor)
             return await run_async(executor, operation)
 
     def _spawn(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -114,6 +115,7 @@ class ThreadedStore:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._threads = Threads("river-database", DATABASE_THREADS)
+        self._calls: set[asyncio.Future[Any]] = set()
 
     @property
     def database(self) -> Database:
@@ -127,12 +129,15 @@ class ThreadedStore:
 
     async def query(self, operation: Operation[T] | Query[T], *, seconds: float) -> T:
         """Run an operation whose statements may commit one by one."""
-        opened: list[Executor] = []
-        future = self._threads.future(lambda: self._run(operation, opened))
+        call = _Call()
+        future = self._threads.future(lambda: self._run(operation, call))
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
         try:
-            return await _bounded(future, seconds, lambda: _abort(opened))
+            # Shielded, so that it is done when its thread is, whoever waits for it.
+            return await _bounded(asyncio.shield(future), seconds, call)
         finally:
-            if not future.done() or future.cancelled():
+            if not future.done():
                 self._threads.spare()
 
     @asynccontextmanager
@@ -151,12 +156,14 @@ class ThreadedStore:
             threads.close()
 
     async def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end, and wait a moment for calls in them; the host may close its pool next."""
         self._threads.close()
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=GRACE_SECONDS)
 
-    def _run(self, operation: Operation[T] | Query[T], opened: list[Executor]) -> T:
+    def _run(self, operation: Operation[T] | Query[T], call: _Call) -> T:
         with self._driver.autocommit() as executor:
-            opened.append(executor)
+            call.admit(executor)
             return run(executor, operation)
 
 
@@ -172,22 +179,45 @@ class _ThreadedListener:
         self._listener.abort()
 
 
-def _abort(opened: Sequence[Executor | AsyncExecutor]) -> None:
-    for executor in opened:
-        executor.abort()
-
-
 def _leave(manager: AbstractContextManager[Listener]) -> None:
     with suppress(DatabaseError):  # its socket was shut down on purpose
         manager.__exit__(None, None, None)
 
 
-async def _bounded(future: asyncio.Future[T], seconds: float, abort: Callable[[], object]) -> T:
+class _Call:
+    """Whether somebody still waits for a call, and the connection that it runs on.
+
+    A call that waits for a thread or for a connection until it is given up must not run afterwards: jobs that it
+    claimed would have nobody to work them. Whichever of `admit` and `abandon` comes second sees the first.
+    """
+
+    def __init__(self) -> None:
+        self._abandoned = False
+        self._executors: list[Executor | AsyncExecutor] = []
+
+    def admit(self, executor: Executor | AsyncExecutor) -> None:
+        """Run the call on this connection, if somebody still waits for it.
+
+        Raises:
+            DatabaseError: Nobody does.
+        """
+        self._executors.append(executor)
+        if self._abandoned:
+            raise DatabaseError("nobody waits for this call any more", error_class=ErrorClass.CANCELLED)
+
+    def abandon(self) -> None:
+        """Make the call end soon, or not begin."""
+        self._abandoned = True
+        for executor in self._executors:
+            executor.abort()
+
+
+async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:
     """The result of *future*, or a `DatabaseError` once its time is over."""
     try:
         await asyncio.wait([future], timeout=seconds)
         if not future.done():
-            abort()
+            call.abandon()
             await asyncio.wait([future], timeout=GRACE_SECONDS)
             future.cancel()
             raise DatabaseError(
@@ -195,6 +225,7 @@ async def _bounded(future: asyncio.Future[T], seconds: float, abort: Callable[[]
                 error_class=ErrorClass.CONNECTION_LOST,
             )
     except asyncio.CancelledError:
+        call.abandon()
         future.cancel()
         raise
     return future.result()

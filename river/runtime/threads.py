@@ -98,4 +98,7 @@ class Threads:
         while self._reports:
             report = self._reports.popleft()
             self._busy -= 1
-            report()
+            try:
+                report()
+            except Exception as error:  # noqa: BLE001 - a fault of River's own; the other reports must arrive
+                self._loop.call_exception_handler({"message": f"a report of {self._name} failed", "exception": error})

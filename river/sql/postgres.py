@@ -118,6 +118,8 @@ _HELD = """\
         FOR UPDATE SKIP LOCKED"""
 
 # What was asked for and not done: skipped because somebody holds it, or not ours any more.
+#
+# ANY(ARRAY[...]) instead of =: the planner would otherwise hash the whole table for a batch of a thousand.
 _NOT_DONE = """\
 SELECT
     wanted.id,
@@ -125,7 +127,7 @@ SELECT
         WHEN EXISTS (
             SELECT
             FROM {schema}river_job AS job
-            WHERE job.id = wanted.id
+            WHERE job.id = ANY(ARRAY[wanted.id])
                 AND job.attempted_at = wanted.attempted_at
                 AND job.state IS NOT DISTINCT FROM 'running'
         ) THEN 'busy'
