@@ -81,15 +81,14 @@ class SQLAlchemyDriver:
     @contextmanager
     def listen(self, channels: Sequence[str]) -> Generator[Listener]:
         """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
-        with errors():
-            pooled = self._engine.raw_connection()
-            driver_connection = pooled.driver_connection
-            pooled.detach()
+        with errors(), self._engine.connect() as connection:
+            driver_connection = connection.connection.driver_connection
+            connection.detach()
             try:
                 with blocking_listener(driver_connection, channels) as listener:
                     yield listener
             finally:
-                pooled.invalidate()  # it is closed, so there is nothing to reset
+                connection.invalidate()  # it is closed, so there is nothing to reset
 
     def close(self) -> None:
         """Dispose of the engine, if River made it."""
