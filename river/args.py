@@ -16,14 +16,15 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeGuard
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
 import msgspec
 from typing_extensions import TypeVar
 
 from .errors import ConfigurationError, InvalidArgsError
+from .shapes import is_mapping, is_sequence
 
 A = TypeVar("A", default=Any)
 
@@ -61,7 +62,7 @@ class JobArgs:
         Raises:
             InvalidArgsError: It holds something that is not JSON; the message names where.
         """
-        args = dict(self.args) if _is_mapping(self.args) else self.args
+        args = dict(self.args) if is_mapping(self.args) else self.args
         try:
             text = json.dumps(args, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             exact = json.loads(text) == args
@@ -182,7 +183,7 @@ def check_text(text: str, kind: str) -> None:
         InvalidArgsError: It is no JSON object, or holds what JSON or PostgreSQL cannot.
     """
     value = _loads(text, kind)
-    culprit = culprit_in(value) if isinstance(value, dict) else "args must be a JSON object"
+    culprit = culprit_in(value) if is_mapping(value) else "args must be a JSON object"
     if culprit:
         raise InvalidArgsError(_complaint(kind, culprit))
 
@@ -210,10 +211,10 @@ def culprit_in(value: object) -> str | None:
 
 
 def _culprits(value: object, path: str) -> Iterator[str]:
-    if _is_mapping(value):
+    if is_mapping(value):
         yield from _culprits_of_mapping(value, path)
         return
-    if _is_sequence(value):
+    if is_sequence(value):
         for index, item in enumerate(value):
             yield from _culprits(item, f"{path}[{index}]")
         return
@@ -238,14 +239,6 @@ def _culprits_of_mapping(value: Mapping[Any, Any], path: str) -> Iterator[str]:
             yield f"{where} has the key {key!r}, which {bad_text(key)}"
         else:
             yield from _culprits(item, f"{path}.{key}" if path else key)
-
-
-def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    return isinstance(value, Mapping)
-
-
-def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, list | tuple)
 
 
 def bad_text(value: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
@@ -14,6 +14,7 @@ from .errors import ConfigurationError, InvalidJobError
 from .hook import Hook, Middleware
 from .insert import check_queue_name
 from .retry import DefaultRetryPolicy, RetryPolicy
+from .shapes import is_collection, is_mapping
 from .worker import Workers
 
 _SCHEMA = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
@@ -100,7 +101,7 @@ class Config:
         for option in ("poll_only", "skip_unknown_job_check"):
             if not isinstance(getattr(self, option), bool):
                 raise ConfigurationError(f"{option} must be True or False, not {getattr(self, option)!r}")
-        if not isinstance(self.queues, Mapping):
+        if not is_mapping(self.queues):
             raise ConfigurationError(f"queues must be a mapping of names to numbers of workers, not {self.queues!r}")
         _instances("hooks", self.hooks, Hook)
         _instances("middleware", self.middleware, Middleware)
@@ -198,7 +199,7 @@ def _whole(option: str, value: object, lowest: int, highest: int) -> None:
 
 
 def _instances(option: str, values: object, wanted: type) -> None:
-    if not isinstance(values, Iterable):
+    if not is_collection(values):
         raise ConfigurationError(f"{option} must be a list of river.{wanted.__name__}, not {values!r}")
     for value in values:
         if not isinstance(value, wanted):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypedDict
@@ -19,6 +19,7 @@ from typing_extensions import TypeVar, Unpack
 from .args import Args, bad_text, check_text, culprit_in, encode
 from .errors import InvalidJobError
 from .job import JobState
+from .shapes import is_collection, is_mapping
 
 A = TypeVar("A", bound=Args, default=Any)
 
@@ -238,15 +239,19 @@ def _declared_options(args: object, kind: str) -> InsertOpts:
 
 
 def _tags(tags: object) -> list[Any]:
-    if isinstance(tags, str) or not isinstance(tags, Iterable | None):
+    if tags is None:
+        return []
+    if not is_collection(tags):
         raise InvalidJobError(f"tags must be a list of texts, not {tags!r}")
-    return list(tags or ())
+    return list(tags)
 
 
 def _metadata(metadata: object) -> dict[str, Any]:
-    if not isinstance(metadata, Mapping | None):
+    if metadata is None:
+        return {}
+    if not is_mapping(metadata):
         raise InvalidJobError(f"metadata must be a JSON object, not {type(metadata).__name__}")
-    return dict(metadata or {})
+    return dict(metadata)
 
 
 def _first(*values: int | None) -> int:

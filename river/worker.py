@@ -91,8 +91,9 @@ class Workers:
             ConfigurationError: Its class does not say which args it works, ``Worker[Mail]``, they cannot be used,
                 or their kind already has a worker.
         """
+        args_type = _worker_args_type(worker)
         own_retry = type(worker).next_retry is not Worker.next_retry
-        self._register(_worker_args_type(worker), worker.work, None, worker.next_retry if own_retry else None)
+        self._register(args_type, worker.work, None, worker.next_retry if own_retry else None)
 
     def get(self, kind: str) -> Registration | None:
         """How jobs of *kind* are worked, or None."""
@@ -133,7 +134,7 @@ def _args_type(function: Callable[..., Any], kind: str | None) -> type:
     try:
         hints = typing.get_type_hints(function)
         first = next(iter(inspect.signature(function).parameters))
-    except (NameError, StopIteration) as error:
+    except (NameError, TypeError, StopIteration) as error:
         raise ConfigurationError(
             f"{_name(function)} must take `job: river.Job[YourArgs], ctx: river.WorkContext`: {error}"
         ) from error
@@ -143,9 +144,14 @@ def _args_type(function: Callable[..., Any], kind: str | None) -> type:
 def _worker_args_type(worker: Worker[Any]) -> type:
     for base in type(worker).__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
-            if typing.get_origin(generic) is Worker:
-                return _parameter_of(generic, Worker, _name(type(worker)))
-    raise ConfigurationError(f"{_name(type(worker))} must derive from river.Worker[YourArgs]")
+            origin, parameters = typing.get_origin(generic), typing.get_args(generic)
+            derives = isinstance(origin, type) and issubclass(origin, Worker)
+            # A variable is for a subclass to say, which comes first in this order.
+            if derives and len(parameters) == 1 and isinstance(parameters[0], type):
+                return parameters[0]
+    raise ConfigurationError(
+        f"{_name(type(worker))} must derive from river.Worker[YourArgs], with your args class; add an instance of it"
+    )
 
 
 def _parameter_of(annotation: Any, generic: type, where: str) -> type:
@@ -159,4 +165,4 @@ def _parameter_of(annotation: Any, generic: type, where: str) -> type:
 
 
 def _name(thing: Any) -> str:
-    return f"{thing.__module__}.{thing.__qualname__}"
+    return f"{thing.__module__}.{thing.__qualname__}" if hasattr(thing, "__qualname__") else repr(thing)
