@@ -27,6 +27,7 @@ from .errors import (
     NotInWorkerError,
     RiverError,
     TransactionRequiredError,
+    UndecodableJobError,
     UnknownJobKindError,
     UnsupportedHandleError,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "RetryPolicy",
     "RiverError",
     "TransactionRequiredError",
+    "UndecodableJobError",
     "UnknownJobKindError",
     "UnsupportedHandleError",
     "WorkCancelled",

@@ -24,6 +24,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from .errors import ConfigurationError, InvalidArgsError
+from .nesting import DEEPEST, too_deep
 from .shapes import is_mapping, is_sequence
 
 A = TypeVar("A", default=Any)
@@ -174,6 +175,8 @@ def _refuse_the_unstorable(codec: Codec[Any], args: object, kind: str, text: str
             raise InvalidArgsError(_complaint(kind, culprit))
     if not text.startswith("{"):
         raise InvalidArgsError(_complaint(kind, "args must be a JSON object"))
+    if too_deep(text):
+        raise InvalidArgsError(_complaint(kind, f"args are nested more than {DEEPEST} levels deep"))
 
 
 def check_text(text: str, kind: str) -> None:
@@ -183,6 +186,8 @@ def check_text(text: str, kind: str) -> None:
         InvalidArgsError: It is no JSON object, or holds what JSON or PostgreSQL cannot.
     """
     value = _loads(text, kind)
+    if too_deep(text):
+        raise InvalidArgsError(_complaint(kind, f"args are nested more than {DEEPEST} levels deep"))
     culprit = culprit_in(value) if is_mapping(value) else "args must be a JSON object"
     if culprit:
         raise InvalidArgsError(_complaint(kind, culprit))

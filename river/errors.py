@@ -10,6 +10,7 @@
     │   ├── TransactionRequiredError   it would commit each statement by itself, or its transaction has failed
     │   └── HandleClosedError          it is closed
     ├── JobNotFoundError           no such row
+    ├── UndecodableJobError        a row that somebody wrote cannot be read as a job
     ├── JobNotRunningError         the job cannot be completed by this attempt any more
     ├── NotInWorkerError           only a worker can do this, and only for its own job
     ├── ClientStateError           not in this state of the client (not started, stopping, stopped)
@@ -81,6 +82,15 @@ class JobNotFoundError(RiverError, LookupError):
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} was not found: it was deleted, or it is not visible to this transaction")
+        self.job_id = job_id
+
+
+class UndecodableJobError(RiverError):
+    """A stored row cannot be read as a job: somebody wrote a value that River's protocol does not allow."""
+
+    def __init__(self, job_id: int, reason: str) -> None:
+        # The text that all implementations of River record for such a job.
+        super().__init__(f"job row couldn't be decoded: {reason} (job {job_id})")
         self.job_id = job_id
 
 

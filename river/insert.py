@@ -19,6 +19,7 @@ from typing_extensions import TypeVar, Unpack
 from .args import Args, bad_text, check_text, culprit_in, encode
 from .errors import InvalidJobError
 from .job import JobState
+from .nesting import DEEPEST, too_deep
 from .shapes import is_collection, is_mapping
 
 A = TypeVar("A", bound=Args, default=Any)
@@ -90,10 +91,14 @@ class InsertParams:
     queue: str
     priority: int
     max_attempts: int
-    state: JobState = JobState.AVAILABLE
     scheduled_at: datetime | None = None
     tags: list[str] = field(default_factory=list[str])
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def state(self) -> JobState:
+        """The state in which the job begins."""
+        return JobState.AVAILABLE if self.scheduled_at is None else JobState.SCHEDULED
 
 
 def merge_options(opts: InsertOpts | None, options: InsertOptions) -> InsertOpts:
@@ -126,7 +131,6 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
     """
     kind = _kind(args)
     declared = _declared_options(args, kind)
-    scheduled_at = opts.scheduled_at or declared.scheduled_at
     params = InsertParams(
         args=args,
         kind=kind,
@@ -134,8 +138,7 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
         queue=opts.queue or declared.queue or QUEUE_DEFAULT,
         priority=_first(opts.priority, declared.priority, PRIORITY_DEFAULT),
         max_attempts=_first(opts.max_attempts, declared.max_attempts, max_attempts),
-        state=JobState.SCHEDULED if scheduled_at else JobState.AVAILABLE,
-        scheduled_at=scheduled_at,
+        scheduled_at=opts.scheduled_at or declared.scheduled_at,
         tags=_tags(opts.tags if opts.tags is not None else declared.tags),
         metadata=_metadata(opts.metadata),
     )
@@ -198,6 +201,8 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
         raise InvalidJobError(f"metadata is no JSON object: {culprit_in(metadata) or error}") from error
     if not text.startswith("{"):
         raise InvalidJobError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    if too_deep(text):
+        raise InvalidJobError(f"metadata is nested more than {DEEPEST} levels deep")
     # Not exact: keys that are no strings, which json.dumps makes strings.
     culprit = culprit_in(metadata) if not exact or "\\u0000" in text or not text.isascii() else None
     if culprit:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, exc
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from river.driver import Colour
+from river.errors import ConfigurationError
 
 from .asynchronous import AsyncSQLAlchemyDriver
 from .blocking import SQLAlchemyDriver
@@ -49,7 +50,21 @@ def driver_for(source: object, colour: Colour) -> SQLAlchemyDriver | AsyncSQLAlc
         return AsyncSQLAlchemyDriver(source)
     if not isinstance(source, str):
         return None
-    library = make_url(source).get_driver_name()
-    if library in _ASYNCIO_ONLY or (library == "psycopg" and colour == "asyncio"):
-        return AsyncSQLAlchemyDriver.owning(create_async_engine(source))
-    return SQLAlchemyDriver.owning(create_engine(source))
+    engine = _engine_for(source, colour)
+    return AsyncSQLAlchemyDriver.owning(engine) if isinstance(engine, AsyncEngine) else SQLAlchemyDriver.owning(engine)
+
+
+def _engine_for(url: str, colour: Colour) -> Engine | AsyncEngine:
+    try:
+        library = make_url(url).get_driver_name()
+        if library in _ASYNCIO_ONLY or (library == "psycopg" and colour == "asyncio"):
+            return create_async_engine(url)
+        return create_engine(url)
+    except (ImportError, exc.NoSuchModuleError) as error:
+        raise ConfigurationError(f"the library that the database URL names cannot be used: {error}") from error
+    except (ValueError, exc.ArgumentError):
+        # Neither the URL nor SQLAlchemy's words, in which a password would be the port that it was taken for.
+        raise ConfigurationError(
+            "the database URL cannot be read: write postgresql+psycopg://user:password@host:port/database, with the "
+            "password as urllib.parse.quote_plus() gives it"
+        ) from None

@@ -78,6 +78,34 @@ def socket_errors() -> Generator[None]:
         raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
 
 
+def begin_autocommit(connection: Connection) -> None:
+    """Let each statement on a connection of River's own commit by itself, until `end_autocommit`.
+
+    Not by SQLAlchemy's option isolation_level, which is undone inside the pool: where the server has ended the session,
+    the DB-API's own error comes out of there, and the host's pool has one connection less from then on.
+
+    Raises:
+        DatabaseError: The connection is lost.
+    """
+    dbapi_connection: Any = connection.connection.dbapi_connection
+    try:
+        connection.dialect.set_isolation_level(dbapi_connection, "AUTOCOMMIT")
+    except Exception as error:
+        connection.invalidate(error)
+        raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
+
+
+def end_autocommit(connection: Connection) -> None:
+    """Leave the connection as it was; a lost one to the pool, as lost."""
+    if connection.invalidated:
+        return
+    dbapi_connection: Any = connection.connection.dbapi_connection
+    try:
+        connection.dialect.reset_isolation_level(dbapi_connection)
+    except Exception as error:  # noqa: BLE001 - whatever a DB-API says, it cannot be used again
+        connection.invalidate(error)
+
+
 def database_error(error: exc.SQLAlchemyError) -> DatabaseError:
     """What River says of an error on a connection of its own; the DB-API's text, without the statement."""
     original = getattr(error, "orig", None)

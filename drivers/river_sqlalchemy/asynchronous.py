@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from river.driver import AsyncListener
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
-from ._common import database_of, errors, shut_down, socket_errors, to_text
+from ._common import begin_autocommit, database_of, end_autocommit, errors, shut_down, socket_errors, to_text
 from ._listen import async_listener, can_listen
 
 
@@ -56,8 +56,6 @@ class AsyncSQLAlchemyDriver:
         self.database: Database = database_of(engine)
         self.supports_listen = can_listen(engine.dialect)
         self._engine = engine
-        # The same pool; what is checked out through it commits each statement by itself.
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._owns_engine = False
 
     @classmethod
@@ -76,8 +74,12 @@ class AsyncSQLAlchemyDriver:
     @asynccontextmanager
     async def autocommit(self) -> AsyncGenerator[AsyncExecutor]:
         """A connection on which each statement commits by itself, in one round trip."""
-        async with self._connected(self._autocommit.connect()) as connection:
-            yield AsyncOwnedExecutor(connection, self.database)
+        async with self._connected(self._engine.connect()) as connection:
+            await connection.run_sync(begin_autocommit)
+            try:
+                yield AsyncOwnedExecutor(connection, self.database)
+            finally:
+                await connection.run_sync(end_autocommit)
 
     @asynccontextmanager
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:

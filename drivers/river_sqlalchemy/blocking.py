@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from river.driver import Listener
 from river.operation import Database, Executor, Rows, Statement
 
-from ._common import database_of, errors, shut_down, to_text
+from ._common import begin_autocommit, database_of, end_autocommit, errors, shut_down, to_text
 from ._listen import blocking_listener, can_listen
 
 
@@ -55,8 +55,6 @@ class SQLAlchemyDriver:
         self.database: Database = database_of(engine)
         self.supports_listen = can_listen(engine.dialect)
         self._engine = engine
-        # The same pool; what is checked out through it commits each statement by itself.
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._owns_engine = False
 
     @classmethod
@@ -75,8 +73,12 @@ class SQLAlchemyDriver:
     @contextmanager
     def autocommit(self) -> Generator[Executor]:
         """A connection on which each statement commits by itself, in one round trip."""
-        with errors(), self._autocommit.connect() as connection:
-            yield OwnedExecutor(connection, self.database)
+        with errors(), self._engine.connect() as connection:
+            begin_autocommit(connection)
+            try:
+                yield OwnedExecutor(connection, self.database)
+            finally:
+                end_autocommit(connection)
 
     @contextmanager
     def listen(self, channels: Sequence[str]) -> Generator[Listener]:

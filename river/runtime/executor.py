@@ -17,7 +17,7 @@ from ..base_client import BaseClient
 from ..cancel import CancellationToken
 from ..context import WorkContext
 from ..engine.attempt import error_text, transition_of
-from ..errors import RiverError, UnknownJobKindError
+from ..errors import RiverError, UndecodableJobError, UnknownJobKindError
 from ..insert import instant_text
 from ..job import JobRow, UndecodableJob
 from ..outcome import Cancelled, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed
@@ -110,7 +110,7 @@ class Executor:
         """Work a claimed row; *finished* is called in the loop when its slot is free again."""
         started_at = datetime.now(UTC)
         if isinstance(claimed, UndecodableJob):
-            error = RiverError(f"job row couldn't be decoded: {claimed.reason}")
+            error = UndecodableJobError(claimed.row.id, claimed.reason)
             self._end(claimed.row, _fence(claimed.row), Failed(error), started_at, None, finished)
             return
         row, fence = claimed, _fence(claimed)

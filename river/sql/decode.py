@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from ..errors import UndecodableJobError
 from ..job import JobRow, UndecodableJob
+from ..nesting import pruned
 from ..operation import Row, Rows, Value
 
 _job = msgspec.json.Decoder(JobRow)
 _columns = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _types = {field.encode_name: field.type for field in msgspec.structs.fields(JobRow)}
+
+_INSTANTS = ("attempted_at", "created_at", "finalized_at", "scheduled_at")
+_ALWAYS_SET = ("created_at", "scheduled_at")
+_NULL = msgspec.Raw(b"null")
+_NEUTRAL = {"metadata": msgspec.Raw(b"{}"), "tags": msgspec.Raw(b"[]")}
+
+_TOO_DEEP = f'"{uuid.uuid4().hex}"'
+"""Stands where a row was too deep to be read; a text that no row holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +65,23 @@ def jobs(rows: Rows) -> list[JobRow]:
     """Jobs in the statement's order.
 
     Raises:
-        msgspec.ValidationError: A row cannot be read as a job; the message names the column.
+        UndecodableJobError: A row cannot be read as a job; the message names the column.
     """
-    return [_job.decode(text(row[0])) for row in rows]
+    return [_whole(row) for row in rows]
 
 
 def first_job(rows: Rows) -> JobRow | None:
-    """The only job, or None."""
-    return _job.decode(text(rows[0][0])) if rows else None
+    """The only job, or None.
+
+    Raises:
+        UndecodableJobError: The row cannot be read as a job; the message names the column.
+    """
+    return _whole(rows[0]) if rows else None
+
+
+def salvaged(rows: Rows) -> list[JobRow]:
+    """Jobs in the statement's order, with neutral values where a row cannot be read."""
+    return [_read(row)[0] for row in rows]
 
 
 def claimed(rows: Rows) -> list[JobRow | UndecodableJob]:
@@ -69,47 +89,65 @@ def claimed(rows: Rows) -> list[JobRow | UndecodableJob]:
 
     ``UPDATE ... RETURNING`` promises no order, so it is made here.
     """
-    decoded = [_claimed(row) for row in rows]
+    decoded = [job if reason is None else UndecodableJob(job, reason) for job, reason in map(_read, rows)]
     decoded.sort(key=_order)
     return decoded
 
 
-def _claimed(row: Row) -> JobRow | UndecodableJob:
+def _whole(row: Row) -> JobRow:
+    job, reason = _read(row)
+    if reason is not None:
+        raise UndecodableJobError(job.id, reason)
+    return job
+
+
+def _read(row: Row) -> tuple[JobRow, str | None]:
+    """A job, and why it could not be read as a whole, if so."""
     document = text(row[0])
     try:
-        return _job.decode(document)
-    except msgspec.DecodeError as error:
-        return UndecodableJob(_salvage(document), _column_first(str(error)))
+        return _job.decode(document), None
+    except msgspec.DecodeError:
+        return _salvage(document)
+    except RecursionError:
+        return _salvage(pruned(document, 2, _TOO_DEEP))
 
 
-def _salvage(document: str) -> JobRow:
-    """What can be read of a row, column by column."""
+def _salvage(document: str) -> tuple[JobRow, str | None]:
+    """What can be read of a row, column by column, and why not all of it."""
     columns = _columns.decode(document)
-    # The claim itself has just written attempted_at, so it is always there to stand in for other times.
-    neutral = dict.fromkeys(("created_at", "scheduled_at"), columns["attempted_at"])
-    neutral |= {"metadata": msgspec.Raw(b"{}"), "tags": msgspec.Raw(b"[]")}
-    null = msgspec.Raw(b"null")
-    readable = {
-        name: columns[name] if _reads(columns[name], type_) else neutral.get(name, null)
-        for name, type_ in _types.items()
-    }
-    return _job.decode(msgspec.json.encode(readable))
+    readable, reasons = dict[str, msgspec.Raw](), list[str]()
+    for name, type_ in _types.items():
+        column = columns.get(name, _NULL)
+        reason = _reason(column, type_)
+        if reason is not None and name in _INSTANTS:
+            column, reason = _ancient(column, reason)
+        if reason is not None:
+            reasons.append(f"{name}: {reason}")
+            # A claim itself has just written attempted_at, so that it is there to stand in for other times.
+            column = columns["attempted_at"] if name in _ALWAYS_SET else _NEUTRAL.get(name, _NULL)
+        readable[name] = column
+    return _job.decode(msgspec.json.encode(readable)), "; ".join(reasons) or None
 
 
-def _reads(column: msgspec.Raw, type_: Any) -> bool:
+def _reason(column: msgspec.Raw, type_: Any) -> str | None:
+    if _TOO_DEEP.encode() in bytes(column):
+        return "it is nested too deeply to be read"
     try:
         msgspec.json.decode(column, type=type_)
-    except msgspec.DecodeError:
-        return False
-    return True
+    except msgspec.DecodeError as error:
+        return str(error).removesuffix(" - at `$`")
+    return None
+
+
+def _ancient(column: msgspec.Raw, reason: str) -> tuple[msgspec.Raw, str | None]:
+    """An instant from before standard time, which has seconds in its offset if the session's zone is a local one."""
+    try:
+        instant = datetime.fromisoformat(bytes(column).decode().strip('"')).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return column, reason
+    return msgspec.Raw(msgspec.json.encode(instant)), None
 
 
 def _order(claimed: JobRow | UndecodableJob) -> tuple[int, float, int]:
     job = claimed.row if isinstance(claimed, UndecodableJob) else claimed
     return (job.priority, job.scheduled_at.timestamp(), job.id)
-
-
-def _column_first(message: str) -> str:
-    """Turn "Expected `object`, got `array` - at `$.metadata`" into "metadata: Expected ..."."""
-    reason, separator, path = message.rpartition(" - at `$.")
-    return f"{path.rstrip('`')}: {reason}" if separator else message

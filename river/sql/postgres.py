@@ -293,13 +293,13 @@ class Postgres:
         return self._query(_SCHEDULE, parameters, lambda rows: decode.integer(rows[0][0]))
 
     def job_stuck(self, older_than: timedelta, *, after_id: int, limit: int) -> Query[list[JobRow]]:
-        """Jobs that have been running for longer than *older_than*, by id."""
+        """Jobs that have been running for longer than *older_than*, by id; one bad row stops no other's rescue."""
         parameters: dict[str, Value] = {
             "older_than": str(older_than.total_seconds()),
             "after_id": after_id,
             "limit": limit,
         }
-        return self._query(_STUCK, parameters, decode.jobs)
+        return self._query(_STUCK, parameters, decode.salvaged)
 
     def queue_upsert(self, queue: str) -> Query[None]:
         """Record that a queue is worked."""
