@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from .args import Args, any_json
 from .config import Config, ConfigOptions
 from .driver import AnyDriver, AsyncDriver, AsyncHandle, BlockingHandle, Colour, Driver, adopt, driver_for
-from .errors import ClientStateError, InvalidJobError, UnknownJobKindError
+from .errors import ClientStateError, InvalidJobError, SwallowedError, UnknownJobKindError
 from .hook import Extensions
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options, prepare
 from .job import InsertResult, Job, JobRow
@@ -24,8 +24,6 @@ from .sql import Dialect, dialect_for
 
 A = TypeVar("A", bound=Args)
 T = TypeVar("T")
-
-_SWALLOWED = "a middleware's context manager swallowed the error of an insert, which has not been made"
 
 
 class BaseClient:
@@ -183,12 +181,12 @@ class BaseClient:
     def _write(self, executor: Executor, batch: Sequence[InsertParams]) -> list[JobRow]:
         with self.extensions.inserting(batch):
             return run(executor, self._insertion(executor.database, batch))
-        raise AssertionError(_SWALLOWED)
+        raise SwallowedError("an insert")
 
     async def _write_async(self, executor: AsyncExecutor, batch: Sequence[InsertParams]) -> list[JobRow]:
         with self.extensions.inserting(batch):
             return await run_async(executor, self._insertion(executor.database, batch))
-        raise AssertionError(_SWALLOWED)
+        raise SwallowedError("an insert")
 
     def _insert_blocking(self, driver: Driver, batch: Sequence[InsertParams]) -> list[JobRow]:
         # One statement commits by itself in one round trip; a transaction takes three.

@@ -12,6 +12,7 @@
     ├── JobNotFoundError           no such row
     ├── UndecodableJobError        a row that somebody wrote cannot be read as a job
     ├── JobNotRunningError         the job cannot be completed by this attempt any more
+    ├── SwallowedError             a middleware kept an exception that it must let pass
     ├── NotInWorkerError           only a worker can do this, and only for its own job
     ├── ClientStateError           not in this state of the client (not started, stopping, stopped)
     └── DatabaseError              a statement of River's own failed in River's own transaction
@@ -104,6 +105,17 @@ class JobNotRunningError(RiverError):
     def __init__(self, job_id: int, reason: str) -> None:
         super().__init__(f"job {job_id} cannot be completed: {reason}")
         self.job_id = job_id
+
+
+class SwallowedError(RiverError):
+    """A middleware's context manager swallowed an exception, so that nobody knows any more what happened.
+
+    An insert was not made, and its transaction is rolled back. Let exceptions pass. (A middleware that swallows the
+    exception of a *worker* is within its rights: the job is then completed.)
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"a middleware's context manager swallowed an exception of {what}: let exceptions pass")
 
 
 class NotInWorkerError(RiverError):

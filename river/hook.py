@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from .errors import SwallowedError
 from .insert import InsertParams, check_changed
 from .job import JobRow
 
@@ -47,7 +48,10 @@ class Middleware:
         return nullcontext()
 
     def work(self, ctx: WorkContext) -> AbstractContextManager[Any]:
-        """Wraps an attempt: entered before its hooks, left with the worker's exception, if there is one."""
+        """Wraps an attempt: entered before its hooks, left with the worker's exception, if there is one.
+
+        If it swallows that exception, the job is completed.
+        """
         return nullcontext()
 
 
@@ -70,7 +74,7 @@ class Extensions:
                         hook.insert_begin(job)
                     check_changed(job, text)
             return stack.pop_all()
-        raise AssertionError("a middleware's context manager swallowed an error of an insert")
+        raise SwallowedError("an insert")
 
     @property
     def runs_host_code_at_insert(self) -> bool:

@@ -32,6 +32,7 @@ from river import (
     Workers,
     current,
 )
+from river.errors import SwallowedError
 from river.outcome import Completed, Failed, Outcome, Snoozed
 from river.runtime.attempt import Attempt, work_in_task, work_in_thread
 from river.sql import decode
@@ -260,16 +261,16 @@ def test_what_a_hook_or_a_middleware_changes_is_checked_again_before_the_stateme
 def test_a_middleware_that_swallows_an_error_of_an_insert_does_not_make_it_a_success() -> None:
     client = Client(None, hooks=[hooked(failing(NoteError()))], middleware=[Around(swallowing)])
     script = Script()
-    with pytest.raises(AssertionError, match="swallowed"):
+    with pytest.raises(SwallowedError, match="swallowed"):
         client.insert_tx(script, Note())
     assert script.asked == []
-    with pytest.raises(AssertionError, match="swallowed"):
+    with pytest.raises(SwallowedError, match="swallowed"):
         Client(None, middleware=[Around(swallowing)]).insert_tx(Script(ConnectionError()), Note())
 
 
 async def test_nor_does_it_for_an_asyncio_insert() -> None:
     client = AsyncClient(None, middleware=[Around(swallowing)])
-    with pytest.raises(AssertionError, match="swallowed"):
+    with pytest.raises(SwallowedError, match="swallowed"):
         await client.insert_tx(AsyncScript(ConnectionError()), Note())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..cancel import CancelReason
 from ..context import WorkContext, enter
-from ..errors import InvalidArgsError
+from ..errors import InvalidArgsError, SwallowedError
 from ..hook import Extensions
 from ..job import Job, JobRow
 from ..outcome import Completed, Interrupted, Outcome, outcome_of
@@ -96,7 +96,7 @@ def _middleware(attempt: Attempt) -> AbstractContextManager[object]:
         for middleware in attempt.extensions.middleware:
             stack.enter_context(middleware.work(attempt.context))
         return stack.pop_all()
-    raise AssertionError("a middleware's context manager swallowed another's error on entering")
+    raise SwallowedError("another middleware")
 
 
 def _decode(attempt: Attempt) -> Job[Any]:
