@@ -23,7 +23,11 @@ from .job import InsertResult, JobRow
 from .operation import Operation
 from .operations import jobs
 from .runtime.service import Service, wait_for
+from .runtime.threads import Threads
 from .sql import Dialect
+
+CALL_THREADS = 8
+"""So many calls of the host's may use a blocking driver at once; more wait their turn."""
 
 A = TypeVar("A", bound=Args)
 T = TypeVar("T")
@@ -47,6 +51,7 @@ class AsyncClient(BaseClient):
     def __init__(self, source: object, **options: Unpack[ConfigOptions]) -> None:
         super().__init__(source, "asyncio", options)
         self._service: Service | None = None
+        self._threads: Threads | None = None
 
     async def insert(
         self, args: A, opts: InsertOpts | None = None, **options: Unpack[InsertOptions]
@@ -170,13 +175,13 @@ class AsyncClient(BaseClient):
         driver = self.driver
         if is_asyncio(driver):
             return await self._insert_async(driver, batch)
-        return await asyncio.to_thread(self._insert_blocking, driver, batch)
+        return await self._in_thread(lambda: self._insert_blocking(driver, batch))
 
     async def _query(self, operation: Callable[[Dialect], Operation[T]]) -> T:
         driver = self.driver
         if is_asyncio(driver):
             return await self._query_async(driver, operation)
-        return await asyncio.to_thread(self._query_blocking, driver, operation)
+        return await self._in_thread(lambda: self._query_blocking(driver, operation))
 
     async def _close(self) -> None:
         driver = self._driver
@@ -184,7 +189,22 @@ class AsyncClient(BaseClient):
             if is_asyncio(driver):
                 await driver.close()
             else:
-                await asyncio.to_thread(driver.close)
+                await self._in_thread(driver.close)
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Make a blocking driver's call in a thread of River's own.
+
+        Not in one of the loop's default executor: the host may have all of those wait for this very call.
+        """
+        if self._threads is None or self._threads.loop is not asyncio.get_running_loop():
+            if self._threads is not None:
+                self._threads.close()
+            self._threads = Threads("river-client", CALL_THREADS)
+        context = contextvars.copy_context()
+        return await self._threads.future(lambda: context.run(call))
 
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -40,7 +40,8 @@ class Client(BaseClient):
 
     Args:
         source: A SQLAlchemy `Engine` or `AsyncEngine`, a psycopg pool, a driver, or a URL. What the host made, the
-            host closes. None makes a client that can only work in transactions of the host's.
+            host closes. None makes a client that can only work in transactions of the host's. An asyncio engine is
+            used in the client's own event loop, so it must not be used anywhere else.
         options: See `river.Config`.
 
     Raises:
@@ -179,7 +180,7 @@ class Client(BaseClient):
         driver = self._driver
         if driver is not None:
             if is_asyncio(driver):
-                self._loop.call(driver.close())
+                self._loop.call(driver.close(loop_ends=True))
             else:
                 driver.close()
         self._loop.close()

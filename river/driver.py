@@ -144,8 +144,13 @@ class AsyncDriver(Protocol):
         """A connection of its own, outside of the pool's limit, that listens to *channels*."""
         ...
 
-    async def close(self) -> None:
-        """Close what the driver opened itself, and nothing that the host gave it."""
+    async def close(self, *, loop_ends: bool = False) -> None:
+        """Close what the driver opened itself, and nothing that the host gave it.
+
+        Args:
+            loop_ends: The event loop is River's own and ends now: close the connections, too, that were opened in it,
+                because nobody can use them anywhere else.
+        """
         ...
 
 

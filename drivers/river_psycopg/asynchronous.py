@@ -110,7 +110,7 @@ class AsyncPsycopgDriver:
                     await connection.execute(listen_statement(channel))
                 yield _AsyncPsycopgListener(connection)
 
-    async def close(self) -> None:
+    async def close(self, *, loop_ends: bool = False) -> None:  # noqa: ARG002 - a host's pool has its own loop
         """Close the pool, if it was made by `connect`; the next use opens another."""
         if self._make_pool is not None:
             closing, self._pool = self._pool, self._make_pool()

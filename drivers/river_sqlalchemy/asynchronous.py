@@ -94,9 +94,9 @@ class AsyncSQLAlchemyDriver:
             finally:
                 await connection.invalidate()  # it is closed, so there is nothing to reset
 
-    async def close(self) -> None:
-        """Dispose of the engine, if River made it."""
-        if self._owns_engine:
+    async def close(self, *, loop_ends: bool = False) -> None:
+        """Dispose of the engine, if River made it or its connections cannot be used after this loop."""
+        if self._owns_engine or loop_ends:
             await self._engine.dispose()
 
     @asynccontextmanager

@@ -120,8 +120,13 @@ class Completer:
                 case Persisted.BUSY:
                     self._busy.append(transition)
                 case Persisted.LOST:
-                    # Expected after complete_tx(), which cannot be told from a rescue without asking again.
-                    logger.debug("the claim of a finished job was over", extra={"job_id": transition.job_id})
+                    # Expected after complete_tx(), which cannot be told from a rescue without asking again; worth a
+                    # line if the worker failed after that, which has been logged and now counts for nothing.
+                    logger.log(
+                        logging.DEBUG if transition.plain else logging.INFO,
+                        "a job's result counts for nothing, because its claim was over",
+                        extra={"job_id": transition.job_id, "state": transition.state.value},
+                    )
                 case _:
                     pass
 

@@ -37,6 +37,11 @@ class Threads:
         self._started = 0
         self._busy = 0
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the threads report to."""
+        return self._loop
+
     def submit(self, call: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run *call* in a thread, then *done* in the loop with its result or its exception."""
         self._busy += 1
