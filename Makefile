@@ -25,7 +25,7 @@ check: $(VENV)/.installed ## Check style, types and layers
 	@echo "ruff check"
 	@$(BIN)/ruff check --quiet .
 	@echo "ruff format --check"
-	@$(BIN)/ruff format --quiet --check --diff .
+	@$(BIN)/ruff format --quiet --check --diff . || { echo "Not formatted: run 'make format'"; exit 1; }
 	@echo "mypy"
 	@$(BIN)/mypy
 	@echo "pyright"

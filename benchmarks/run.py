@@ -29,15 +29,9 @@ AT_LEAST_ONE = click.IntRange(min=1)
 
 @click.command()
 @click.option("--jobs", default=20_000, type=AT_LEAST_ONE, show_default=True, help="Jobs of a drain.")
-@click.option(
-    "--slots", default=100, type=AT_LEAST_ONE, show_default=True, help="Jobs that run at the same time."
-)
-@click.option(
-    "--inserts", default=5_000, type=AT_LEAST_ONE, show_default=True, help="Jobs of an enqueue run."
-)
-@click.option(
-    "--rounds", default=5, type=AT_LEAST_ONE, show_default=True, help="Runs of each side, in turns."
-)
+@click.option("--slots", default=100, type=AT_LEAST_ONE, show_default=True, help="Jobs that run at the same time.")
+@click.option("--inserts", default=5_000, type=AT_LEAST_ONE, show_default=True, help="Jobs of an enqueue run.")
+@click.option("--rounds", default=5, type=AT_LEAST_ONE, show_default=True, help="Runs of each side, in turns.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the results here too.")
 def main(jobs: int, slots: int, inserts: int, rounds: int, json_file: Path | None) -> None:
     """Measure River against raw psycopg."""

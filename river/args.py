@@ -17,6 +17,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
@@ -201,10 +202,15 @@ def _loads(text: str, kind: str) -> object:
 
 
 def _culprit_of(codec: Codec[Any], args: object) -> str | None:
-    try:
+    # The value has already failed; this only looks for a better message.
+    with suppress(Exception):
         return culprit_in(codec.plain(args))
-    except Exception:  # noqa: BLE001 - the value has already failed; this only looks for a better message
-        return None
+    for name in getattr(type(args), "__annotations__", ()):
+        try:
+            msgspec.json.encode(getattr(args, name, None))
+        except Exception as error:  # noqa: BLE001
+            return f"field {name!r}: {error}"
+    return None
 
 
 def culprit_in(value: object) -> str | None:

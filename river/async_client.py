@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -140,6 +141,11 @@ class AsyncClient(BaseClient):
         Raises:
             BaseException: What ended the client, if it was not a signal.
         """
+        refuse_in_worker_of(self, "run()")
+        if threading.current_thread() is not threading.main_thread():
+            raise ClientStateError(
+                "run() handles signals, so it works in the main thread only: use `async with client:` here"
+            )
         loop = asyncio.get_running_loop()
         signalled = asyncio.Event()
         # Before the start, so that no signal finds claimed jobs and no handler.

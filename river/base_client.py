@@ -6,7 +6,8 @@ return a value, with an asyncio one an awaitable of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
@@ -14,7 +15,14 @@ from typing_extensions import Unpack
 from .args import Args, any_json
 from .config import Config, ConfigOptions
 from .driver import AnyDriver, AsyncDriver, AsyncHandle, BlockingHandle, Colour, Driver, adopt, driver_for
-from .errors import ClientStateError, InvalidJobError, SwallowedError, UnknownJobKindError
+from .errors import (
+    ClientStateError,
+    DatabaseError,
+    ErrorClass,
+    InvalidJobError,
+    SwallowedError,
+    UnknownJobKindError,
+)
 from .hook import Extensions
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options, prepare
 from .job import InsertResult, Job, JobRow
@@ -41,6 +49,8 @@ class BaseClient:
         self.extensions = Extensions(self.config.hooks, self.config.middleware)
         self._driver: AnyDriver | None = None if source is None else driver_for(source, colour)
         self._dialects: dict[Database, Dialect] = {}
+        if self._driver is not None:
+            self.sql(self._driver.database)  # refuses a database that River does not know
 
     @property
     def id(self) -> str:
@@ -53,6 +63,17 @@ class BaseClient:
         if dialect is None:
             dialect = self._dialects[database] = dialect_for(database, self.config.schema)
         return dialect
+
+    def explain(self, error: DatabaseError) -> None:
+        """Raise a better error than *error*, if it says that River's tables are not there."""
+        if error.error_class is ErrorClass.UNDEFINED_TABLE:
+            where = f"the schema {self.config.schema!r}" if self.config.schema else "the search_path"
+            raise DatabaseError(
+                f"River's tables are not in {where} of this database: make them with the statements that "
+                f"river.sql.migration.postgres.install_sql gives, or correct the client's schema option ({error})",
+                sqlstate=error.sqlstate,
+                error_class=error.error_class,
+            ) from error
 
     @property
     def driver(self) -> AnyDriver:
@@ -155,6 +176,8 @@ class BaseClient:
         return params
 
     def _prepare_many(self, batch: Iterable[Args | InsertManyParams]) -> list[InsertParams]:
+        if not hasattr(batch, "__iter__"):
+            raise InvalidJobError(f"insert_many takes a list of args, not one {type(batch).__qualname__}; see insert")
         prepared = [
             self._prepare(each.args, each.opts or InsertOpts())
             if isinstance(each, InsertManyParams)
@@ -191,21 +214,32 @@ class BaseClient:
     def _insert_blocking(self, driver: Driver, batch: Sequence[InsertParams]) -> list[JobRow]:
         # One statement commits by itself in one round trip; a transaction takes three.
         guarded = self.extensions.runs_host_code_at_insert
-        with driver.transaction() if guarded else driver.autocommit() as executor:
+        with self._explained(), driver.transaction() if guarded else driver.autocommit() as executor:
             return self._write(executor, batch)
 
     async def _insert_async(self, driver: AsyncDriver, batch: Sequence[InsertParams]) -> list[JobRow]:
         guarded = self.extensions.runs_host_code_at_insert
-        async with driver.transaction() if guarded else driver.autocommit() as executor:
-            return await self._write_async(executor, batch)
+        with self._explained():
+            async with driver.transaction() if guarded else driver.autocommit() as executor:
+                return await self._write_async(executor, batch)
+        raise SwallowedError("an insert")
 
     def _query_blocking(self, driver: Driver, operation: Callable[[Dialect], Operation[T]]) -> T:
-        with driver.autocommit() as executor:
+        with self._explained(), driver.autocommit() as executor:
             return run(executor, operation(self.sql(executor.database)))
 
     async def _query_async(self, driver: AsyncDriver, operation: Callable[[Dialect], Operation[T]]) -> T:
-        async with driver.autocommit() as executor:
-            return await run_async(executor, operation(self.sql(executor.database)))
+        with self._explained():
+            async with driver.autocommit() as executor:
+                return await run_async(executor, operation(self.sql(executor.database)))
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except DatabaseError as error:
+            self.explain(error)
+            raise
 
     def _insertion(self, database: Database, batch: Sequence[InsertParams]) -> Operation[list[JobRow]]:
         return jobs.insert_many(self.sql(database), batch)

@@ -20,6 +20,7 @@ from .base_client import BaseClient
 from .config import ConfigOptions
 from .context import refuse_in_worker_of
 from .driver import is_asyncio
+from .errors import ClientStateError
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
 from .job import InsertResult, JobRow
 from .operation import Operation
@@ -129,6 +130,11 @@ class Client(BaseClient):
         Raises:
             BaseException: What ended the client, if it was not a signal.
         """
+        refuse_in_worker_of(self, "run()")
+        if threading.current_thread() is not threading.main_thread():
+            raise ClientStateError(
+                "run() handles signals, so it works in the main thread only: use `with client:` here"
+            )
         signals: SimpleQueue[int] = SimpleQueue()
         # Before the start, so that no signal finds claimed jobs and no handler. A handler may only do what is safe in
         # the middle of anything, and putting into a SimpleQueue is.

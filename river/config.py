@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
-from .errors import ConfigurationError, InvalidJobError
+from .errors import ConfigurationError, InvalidJobError, near
 from .hook import Hook, Middleware
 from .insert import check_queue_name
 from .retry import DefaultRetryPolicy, RetryPolicy
@@ -122,9 +121,7 @@ class Config:
         names = [field.name for field in fields(cls)]
         for name in options:
             if name not in names:
-                close = difflib.get_close_matches(name, names, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else f"; the options are {', '.join(sorted(names))}"
-                raise ConfigurationError(f"a client has no option {name!r}{hint}")
+                raise ConfigurationError(f"a client has no option {name!r}; {near(name, names)}")
         return cls(**options)
 
     def queue(self, name: str) -> QueueConfig:

@@ -30,9 +30,11 @@ class WorkContext:
         logger: For the worker's own messages.
         started_at: When the attempt started; aware, by this machine's clock.
         token: The cancellation signal of this attempt.
+        completion_asked: Whether `complete_tx` has succeeded, in a transaction that may or may not be committed. Good
+            for messages only: the row decides.
     """
 
-    __slots__ = ("_args", "_attempted_at", "_row", "client", "started_at", "token")
+    __slots__ = ("_attempted_at", "_row", "client", "completion_asked", "started_at", "token")
 
     logger = logging.getLogger("river.work")
 
@@ -47,6 +49,7 @@ class WorkContext:
         self.client = client
         self.token = token
         self.started_at = started_at
+        self.completion_asked = False
         self._row = row
         self._attempted_at = attempted_at
 
@@ -119,6 +122,7 @@ class WorkContext:
         return work.complete(sql, self._row.id, self._attempted_at)
 
     def _completed(self, row: JobRow) -> Job[Any]:
+        self.completion_asked = True
         return self.client.typed(row)
 
     def _check_is_mine(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 
 from typing_extensions import TypeIs
 
@@ -216,7 +216,7 @@ def driver_for(source: object, colour: Colour) -> AnyDriver:
         ConfigurationError: Nothing can be made of it.
     """
     if _is_driver(source):
-        return source  # type: ignore[return-value]  # checked by its methods; see _is_driver
+        return source
     for point in _points("river.drivers"):
         if point.name in _names_of(source):
             driver: AnyDriver | None = point.load()(source, colour)
@@ -224,14 +224,14 @@ def driver_for(source: object, colour: Colour) -> AnyDriver:
                 return driver
     # Of a text at most its scheme is shown: the rest may hold a password, also where it is no URL.
     scheme, is_url, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
-    shown = f"{scheme}://..." if is_url else repr(type(source))
+    shown = f"{scheme}://..." if is_url else "a str that is no URL" if isinstance(source, str) else repr(type(source))
     raise ConfigurationError(
         f"no driver can be made of {shown}: give a SQLAlchemy engine, a psycopg pool, a driver of River's, or a "
         "URL such as postgresql://user@host/database or postgresql+asyncpg://user@host/database"
     )
 
 
-def _is_driver(source: object) -> bool:
+def _is_driver(source: object) -> TypeGuard[AnyDriver]:
     return all(hasattr(source, name) for name in ("autocommit", "transaction", "listen", "supports_listen"))
 
 

@@ -23,8 +23,16 @@ the library raised it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from enum import Enum
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """The end of a message about a misspelt *name*: which one was meant, or which there are."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
 
 
 class RiverError(Exception):

@@ -17,12 +17,13 @@ from typing import Any, Generic, TypedDict
 from typing_extensions import TypeVar, Unpack
 
 from .args import Args, bad_text, check_text, culprit_in, encode
-from .errors import InvalidJobError
+from .errors import InvalidJobError, near
 from .job import JobState
 from .nesting import DEEPEST, too_deep
 from .shapes import is_collection, is_mapping
 
 A = TypeVar("A", bound=Args, default=Any)
+V = TypeVar("V")
 
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 1
@@ -109,6 +110,9 @@ def merge_options(opts: InsertOpts | None, options: InsertOptions) -> InsertOpts
     """
     if not options:
         return opts or _NO_OPTIONS
+    for name in options:
+        if name not in _OPTION_NAMES:
+            raise InvalidJobError(f"an insert has no option {name!r}; {near(name, _OPTION_NAMES)}")
     if opts is None:
         return InsertOpts(**options)
     for name in options:
@@ -135,7 +139,7 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
         args=args,
         kind=kind,
         encoded_args=encode(args, kind),
-        queue=opts.queue or declared.queue or QUEUE_DEFAULT,
+        queue=_first(opts.queue, declared.queue, QUEUE_DEFAULT),
         priority=_first(opts.priority, declared.priority, PRIORITY_DEFAULT),
         max_attempts=_first(opts.max_attempts, declared.max_attempts, max_attempts),
         scheduled_at=opts.scheduled_at or declared.scheduled_at,
@@ -259,7 +263,7 @@ def _metadata(metadata: object) -> dict[str, Any]:
     return dict(metadata)
 
 
-def _first(*values: int | None) -> int:
+def _first(*values: V | None) -> V:
     return next(value for value in values if value is not None)
 
 
@@ -285,6 +289,7 @@ def _check_instant(at: object) -> None:
 
 
 _NO_OPTIONS = InsertOpts()
+_OPTION_NAMES = [each.name for each in dataclasses.fields(InsertOpts)]
 
 __all__ = [
     "InsertManyParams",

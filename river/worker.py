@@ -67,8 +67,12 @@ class Workers:
     def __init__(self) -> None:
         self._registrations: dict[str, Registration] = {}
 
-    def work(self, *, kind: str | None = None) -> Callable[[F], F]:
-        """Register a function of a job and its context; use it as a decorator.
+    @typing.overload
+    def work(self, function: F, /) -> F: ...
+    @typing.overload
+    def work(self, function: None = None, /, *, kind: str | None = None) -> Callable[[F], F]: ...
+    def work(self, function: F | None = None, /, *, kind: str | None = None) -> F | Callable[[F], F]:
+        """Register a function of a job and its context; use it as a decorator, with or without parentheses.
 
         Args:
             kind: For args without a class: the function then receives a plain mapping as ``job.args``. Otherwise
@@ -82,7 +86,7 @@ class Workers:
             self._register(_args_type(function, kind), function, kind, next_retry=None)
             return function
 
-        return register
+        return register if function is None else register(function)
 
     def add(self, worker: Worker[Any]) -> None:
         """Register an instance of a worker class.
@@ -122,22 +126,42 @@ class Workers:
                 f"kind {kind!r} is no kind: 2 or more letters, digits, '_' and, after the first, '-[]<>/.·:+'"
             )
         if kind in self._registrations:
-            raise ConfigurationError(f"worker for kind {kind!r} is already registered")
+            other = _name(self._registrations[kind].call)
+            raise ConfigurationError(
+                f"worker for kind {kind!r} is already registered: {other}; give one of them another kind"
+            )
+        _check_call(call)
         self._registrations[kind] = Registration(
             kind, codec, call, inspect.iscoroutinefunction(inspect.unwrap(call)), next_retry
         )
 
 
+def _check_call(call: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(call).bind("job", "ctx")
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{_name(call)} is called with two arguments, but cannot be: {error}; declare it as "
+            "(job: river.Job[YourArgs], ctx: river.WorkContext)"
+        ) from error
+    except ValueError:
+        pass  # a builtin that does not say what it takes
+
+
 def _args_type(function: Callable[..., Any], kind: str | None) -> type:
     if kind is not None:
         return JobArgs
+    if isinstance(function, type):
+        raise ConfigurationError(
+            f"{_name(function)} is a class: add an instance of it with workers.add({_name(function)}())"
+        )
     try:
         hints = typing.get_type_hints(function)
-        first = next(iter(inspect.signature(function).parameters))
-    except (NameError, TypeError, StopIteration) as error:
-        raise ConfigurationError(
-            f"{_name(function)} must take `job: river.Job[YourArgs], ctx: river.WorkContext`: {error}"
-        ) from error
+        first = next(iter(inspect.signature(function).parameters), None)
+    except (NameError, TypeError) as error:
+        raise ConfigurationError(f"the annotations of {_name(function)} cannot be read: {error}") from error
+    if first is None:
+        raise ConfigurationError(f"{_name(function)} must take (job: river.Job[YourArgs], ctx: river.WorkContext)")
     return _parameter_of(hints.get(first), Job, f"{_name(function)}: annotate its first parameter")
 
 

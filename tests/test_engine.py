@@ -201,7 +201,7 @@ class BrokenError(Exception):
         (ValueError(), "ValueError"),
         (KeyError("user"), "KeyError: 'user'"),
         (ZeroDivisionError("division by zero"), "division by zero"),
-        (SystemExit(3), "3"),
+        (SystemExit(3), "SystemExit: 3"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (BrokenError(), "BrokenError: (its text cannot be read)"),
         (JobDiscard(), "JobDiscard"),

@@ -71,9 +71,7 @@ def test_the_suites_schema_has_rivers_catalogue(connection: psycopg.Connection, 
     assert catalogue.read(connection, schema) == catalogue.expected()
 
 
-def test_a_mixed_case_schema_has_rivers_catalogue(
-    connection: psycopg.Connection, mixed_case_schema: str
-) -> None:
+def test_a_mixed_case_schema_has_rivers_catalogue(connection: psycopg.Connection, mixed_case_schema: str) -> None:
     assert catalogue.read(connection, mixed_case_schema) == catalogue.expected()
 
 
@@ -113,12 +111,8 @@ def test_statements_hold_nothing_that_a_driver_takes_for_a_parameter() -> None:
     assert not set(text) & set("%:?;")
 
 
-def _in_bitmask(
-    connection: psycopg.Connection, schema: str, bitmask: str | None, state: str | None
-) -> bool | None:
-    query = sql.SQL(
-        "SELECT {0}.river_job_state_in_bitmask(CAST(%s AS bit(8)), CAST(%s AS {0}.river_job_state))"
-    )
+def _in_bitmask(connection: psycopg.Connection, schema: str, bitmask: str | None, state: str | None) -> bool | None:
+    query = sql.SQL("SELECT {0}.river_job_state_in_bitmask(CAST(%s AS bit(8)), CAST(%s AS {0}.river_job_state))")
     row = connection.execute(query.format(sql.Identifier(schema)), [bitmask, state]).fetchone()
     assert row is not None
     value: bool | None = row[0]
@@ -141,12 +135,9 @@ def test_an_unknown_state_is_in_no_bitmask_and_an_unknown_bitmask_is_unknown(
     assert _in_bitmask(connection, mixed_case_schema, None, "available") is None
 
 
-def test_a_unique_key_is_held_only_in_its_states(
-    connection: psycopg.Connection, mixed_case_schema: str
-) -> None:
+def test_a_unique_key_is_held_only_in_its_states(connection: psycopg.Connection, mixed_case_schema: str) -> None:
     insert = sql.SQL(
-        "INSERT INTO {}.river_job (args, kind, unique_key, unique_states)"
-        " VALUES ('{{}}', 'k', 'x', B'00000001')"
+        "INSERT INTO {}.river_job (args, kind, unique_key, unique_states) VALUES ('{{}}', 'k', 'x', B'00000001')"
     ).format(sql.Identifier(mixed_case_schema))
     connection.execute(insert)
     with pytest.raises(psycopg.errors.UniqueViolation, match="river_job_unique_idx"):
@@ -167,9 +158,7 @@ def compare(engine: Engine, metadata: MetaData, schema: str) -> list[Any]:
         "compare_server_default": True,
     }
     with engine.connect() as connection:
-        differences: list[Any] = compare_metadata(
-            MigrationContext.configure(connection, opts=options), metadata
-        )
+        differences: list[Any] = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
         return differences
 
 
@@ -179,9 +168,7 @@ def test_alembic_finds_nothing_to_change(engine: Engine, schema: str) -> None:
     assert compare(engine, metadata, schema) == []
 
 
-def test_alembic_finds_nothing_to_change_in_a_mixed_case_schema(
-    engine: Engine, mixed_case_schema: str
-) -> None:
+def test_alembic_finds_nothing_to_change_in_a_mixed_case_schema(engine: Engine, mixed_case_schema: str) -> None:
     metadata = MetaData()
     tables(mixed_case_schema, metadata)
     assert compare(engine, metadata, mixed_case_schema) == []

@@ -226,11 +226,33 @@ def with_job_args(job: Job[JobArgs], ctx: WorkContext) -> None:
     """Work nothing."""
 
 
+def test_a_function_is_registered_with_or_without_parentheses() -> None:
+    workers = Workers()
+    assert workers.work(work_mail) is work_mail
+    assert list(workers) == ["mail"]
+
+
+def one_parameter(job: Job[Mail]) -> None:
+    """Work nothing."""
+
+
+def three_parameters(job: Job[Mail], ctx: WorkContext, more: int) -> None:
+    """Work nothing."""
+
+
+@pytest.mark.parametrize("function", [one_parameter, three_parameters])
+def test_a_worker_that_cannot_be_called_with_a_job_and_a_context_is_refused(function: Callable[..., Any]) -> None:
+    workers = Workers()
+    with pytest.raises(ConfigurationError, match="is called with two arguments, but cannot be"):
+        workers.work(function)
+    assert list(workers) == []
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (without_annotation, "annotate its first parameter as river.Job"),
-        (without_parameters, "must take `job: river.Job"),
+        (without_parameters, r"must take \(job: river.Job"),
         (with_a_bare_job, "annotate its first parameter as river.Job"),
         (with_the_args_alone, "annotate its first parameter as river.Job"),
         (with_another_generic, "annotate its first parameter as river.Job"),
@@ -244,7 +266,7 @@ def with_job_args(job: Job[JobArgs], ctx: WorkContext) -> None:
         (with_an_unusable_class, "Unusable cannot be a job's args"),
         (with_a_plain_mapping, "dict cannot be a job's args"),
         (with_job_args, "JobArgs has no kind"),
-        (functools.partial(work_mail), "must take `job: river.Job"),
+        (functools.partial(work_mail), "annotations of functools.partial.* cannot be read"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -118,7 +118,11 @@ class AsyncPsycopgDriver:
 
     @asynccontextmanager
     async def _checkout(self) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
-        if self._make_pool is not None:
+        if self._make_pool is not None and self._pool.closed:
+            # A pool says only that it has no connection; this one says why not.
+            conninfo, _ = connection_settings(self._pool)
+            probe = await psycopg.AsyncConnection.connect(conninfo)
+            await probe.close()
             await self._pool.open()
         async with self._pool.connection() as connection:
             yield connection

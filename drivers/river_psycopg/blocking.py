@@ -117,7 +117,10 @@ class PsycopgDriver:
 
     @contextmanager
     def _checkout(self) -> Generator[psycopg.Connection[Any]]:
-        if self._make_pool is not None:
+        if self._make_pool is not None and self._pool.closed:
+            # A pool says only that it has no connection; this one says why not.
+            conninfo, _ = connection_settings(self._pool)
+            psycopg.Connection.connect(conninfo).close()
             self._pool.open()
         with self._pool.connection() as connection:
             yield connection

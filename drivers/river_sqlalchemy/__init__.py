@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, create_engine, exc
+from sqlalchemy import URL, Engine, create_engine, exc
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -48,13 +48,13 @@ def driver_for(source: object, colour: Colour) -> SQLAlchemyDriver | AsyncSQLAlc
         return SQLAlchemyDriver(source)
     if isinstance(source, AsyncEngine):
         return AsyncSQLAlchemyDriver(source)
-    if not isinstance(source, str):
+    if not isinstance(source, str | URL):
         return None
     engine = _engine_for(source, colour)
     return AsyncSQLAlchemyDriver.owning(engine) if isinstance(engine, AsyncEngine) else SQLAlchemyDriver.owning(engine)
 
 
-def _engine_for(url: str, colour: Colour) -> Engine | AsyncEngine:
+def _engine_for(url: str | URL, colour: Colour) -> Engine | AsyncEngine:
     try:
         library = make_url(url).get_driver_name()
         if library in _ASYNCIO_ONLY or (library == "psycopg" and colour == "asyncio"):

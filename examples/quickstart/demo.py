@@ -72,7 +72,7 @@ def schema_of_its_own(url: sa.URL) -> Generator[sa.URL]:
     try:
         with engine.begin() as connection:
             connection.execute(sa.schema.CreateSchema(name))
-        console.print(f"Schema [bold]{name}[/] for as long as this takes:")
+        console.print(f"Schema [bold]{name}[/] is made for this demo, and dropped at the end.")
         yield url.update_query_dict({"options": f"-csearch_path={name}"})
     finally:
         with engine.begin() as connection:

@@ -73,14 +73,20 @@ def checks(session: Session, summary: Summary) -> list[Check]:
 def table(results: list[Check]) -> Table:
     """The checks, for a terminal."""
     shown = Table(title="What the database says", title_justify="left")
-    shown.add_column("")
+    shown.add_column("claim")
     shown.add_column("expected", justify="right")
     shown.add_column("found", justify="right")
-    shown.add_column("")
+    shown.add_column("verdict")
     for check in results:
         verdict = "[green]ok[/]" if check.holds else "[red]WRONG[/]"
         shown.add_row(check.claim, str(check.expected), str(check.found), verdict)
     return shown
+
+
+def verdict(results: list[Check]) -> str:
+    """All of it in one line."""
+    wrong = sum(not check.holds for check in results)
+    return f"[red]{wrong} of {len(results)} checks do not hold.[/]" if wrong else f"All {len(results)} checks hold."
 
 
 def main() -> int:
@@ -88,7 +94,9 @@ def main() -> int:
     summary = Summary(**json.load(sys.stdin))
     with sessions() as session:
         results = checks(session, summary)
-    Console().print(table(results))
+    console = Console()
+    console.print(table(results))
+    console.print(verdict(results))
     return 0 if all(check.holds for check in results) else 1
 
 

@@ -98,7 +98,9 @@ def error_text(error: BaseException) -> str:
         return f"{type(error).__name__}: (its text cannot be read)"
     if not text:
         return type(error).__name__
-    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) else text
+    # Alone, the text of a KeyError is a key, and that of SystemExit a number.
+    named = isinstance(error, KeyError) or not isinstance(error, Exception)
+    return f"{type(error).__name__}: {text}" if named else text
 
 
 def storable(text: str) -> str:
@@ -110,17 +112,17 @@ def _trace(error: BaseException) -> str:
     if error.__traceback__ is None:
         return ""
     try:
-        return "".join(traceback.format_exception(type(error), error, _from_the_host(error.__traceback__)))
+        return "".join(traceback.format_exception(type(error), error, host_traceback(error)))
     except Exception:  # noqa: BLE001 - as above
         return "".join(traceback.format_tb(error.__traceback__))
 
 
-def _from_the_host(trace: TracebackType) -> TracebackType:
-    """A traceback without River's own frames at its top, unless there are no others."""
-    inner: TracebackType | None = trace
+def host_traceback(error: BaseException) -> TracebackType | None:
+    """An error's traceback without River's own frames at its top, unless there are no others."""
+    inner = error.__traceback__
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_RIVER):
         inner = inner.tb_next
-    return inner or trace
+    return inner or error.__traceback__
 
 
 def _after_failure(job: JobRow, retry_seconds: float) -> JobState:

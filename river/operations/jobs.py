@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from ..errors import JobNotFoundError
@@ -21,8 +22,9 @@ def get(sql: Dialect, job_id: int) -> Operation[JobRow]:
 
     Raises:
         JobNotFoundError: There is no such job.
+        TypeError: *job_id* is no integer.
     """
-    row = yield from sql.job_get(job_id)
+    row = yield from sql.job_get(operator.index(job_id))
     if row is None:
         raise JobNotFoundError(job_id)
     return row

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ..engine.backoff import backoff_seconds
 from ..engine.transition import Persisted, Transition
@@ -29,6 +31,12 @@ CONGESTED_AT = 10_000
 BUSY_SECONDS = 0.05
 """How soon a row is asked for again that somebody holds."""
 
+BUSY_WARNING_SECONDS = 5.0
+"""How long somebody may hold a row before a warning names the job."""
+
+CLOSING_SECONDS = 1.0
+"""The longest pause of a client that is stopping: what is not saved in time stays running for an hour."""
+
 
 class Completer:
     """Takes transitions and persists them.
@@ -45,8 +53,9 @@ class Completer:
         self._relieved = relieved
         self._waiting: deque[Transition] = deque()
         self._busy: list[Transition] = []
+        self._busy_since: dict[int, float] = {}
         self._arrived = asyncio.Event()
-        self._closing = False
+        self._closing = asyncio.Event()
         self._give_up_at: float | None = None
 
     @property
@@ -61,8 +70,8 @@ class Completer:
 
     def close(self, give_up_at: float | None) -> None:
         """Let `run` end when everything is persisted, or at a time of the loop's clock."""
-        self._closing = True
         self._give_up_at = give_up_at
+        self._closing.set()
         self._arrived.set()
 
     async def run(self) -> None:
@@ -78,8 +87,10 @@ class Completer:
                 self._waiting.extendleft(reversed(batch))
                 failures += 1
                 logger.warning(
-                    "job results could not be saved yet",
-                    extra={"waiting": len(self._waiting), "failures": failures, "error": str(error)},
+                    "%s job results could not be saved yet: %s",
+                    len(self._waiting),
+                    error,
+                    extra={"waiting": len(self._waiting), "failures": failures},
                 )
                 if self._late():
                     break
@@ -91,14 +102,8 @@ class Completer:
         self._report_lost()
 
     async def _something_to_do(self) -> bool:
-        while not self._waiting:
-            if self._busy:
-                # The host that holds these rows is at its own pace.
-                await self._pause(BUSY_SECONDS)
-                self._waiting.extend(self._busy)
-                self._busy.clear()
-                return not self._late()
-            if self._closing:
+        while not self._waiting and not self._late():
+            if self._closing.is_set() and not self._busy:
                 return False
             self._arrived.clear()
             await self._arrived.wait()
@@ -116,8 +121,13 @@ class Completer:
             await self._persist_apart(batch, error)
             return
         for transition in batch:
+            if persisted.get(transition.job_id) is not Persisted.BUSY:
+                self._busy_since.pop(transition.job_id, None)
             match persisted.get(transition.job_id):
                 case Persisted.BUSY:
+                    # The host that holds these rows is at its own pace.
+                    if not self._busy:
+                        asyncio.get_running_loop().call_later(BUSY_SECONDS, self._ask_again)
                     self._busy.append(transition)
                 case Persisted.LOST:
                     # Expected after complete_tx(), which cannot be told from a rescue without asking again; worth a
@@ -129,6 +139,20 @@ class Completer:
                     )
                 case _:
                     pass
+
+    def _remember_busy(self, transition: Transition) -> None:
+        """Say it once of each job whose row somebody holds for long: most likely its own worker forgot to commit."""
+        now = asyncio.get_running_loop().time()
+        since = self._busy_since.setdefault(transition.job_id, now)
+        if now - since >= BUSY_WARNING_SECONDS:
+            self._busy_since[transition.job_id] = math.inf
+            logger.warning(
+                "job %s has ended, but another transaction has held its row for %.0f s: was complete_tx() called in a "
+                "transaction that nobody commits? Call it inside the `with` block of your transaction",
+                transition.job_id,
+                now - since,
+                extra={"job_id": transition.job_id},
+            )
 
     async def _persist_apart(self, batch: Sequence[Transition], error: DatabaseError) -> None:
         """One transition that the database refuses must not stop the others: find it by halves."""
@@ -142,11 +166,21 @@ class Completer:
         await self._persist(batch[:middle])
         await self._persist(batch[middle:])
 
+    def _ask_again(self) -> None:
+        self._waiting.extend(self._busy)
+        self._busy.clear()
+        self._arrived.set()
+
     async def _pause(self, seconds: float) -> None:
+        """Wait, until the client closes if that comes first; from then on, try at least once a second."""
         loop = asyncio.get_running_loop()
-        if self._give_up_at is not None:
-            seconds = min(seconds, max(self._give_up_at - loop.time(), 0.0))
-        await asyncio.sleep(seconds)
+        if not self._closing.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._closing.wait()
+        else:
+            left = seconds if self._give_up_at is None else max(self._give_up_at - loop.time(), 0.0)
+            await asyncio.sleep(min(seconds, left, CLOSING_SECONDS))
 
     def _late(self) -> bool:
         return self._give_up_at is not None and asyncio.get_running_loop().time() >= self._give_up_at
@@ -155,6 +189,9 @@ class Completer:
         lost = [transition.job_id for transition in (*self._waiting, *self._busy)]
         if lost:
             logger.error(
-                "job results were not saved before the client stopped; the jobs stay running until they are rescued",
+                "results of %s jobs were not saved before the client stopped; they stay running until they are "
+                "rescued: %s",
+                len(lost),
+                lost[:100],
                 extra={"job_ids": lost},
             )

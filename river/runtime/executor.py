@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 from ..base_client import BaseClient
 from ..cancel import CancellationToken
 from ..context import WorkContext
-from ..engine.attempt import error_text, transition_of
+from ..engine.attempt import error_text, host_traceback, transition_of
 from ..errors import RiverError, UndecodableJobError, UnknownJobKindError
 from ..insert import instant_text
 from ..job import JobRow, UndecodableJob
@@ -143,7 +143,7 @@ class Executor:
     ) -> None:
         try:
             retry = self._retry_seconds(row, attempt) if isinstance(outcome, Failed) else 0.0
-            _log(row, outcome)
+            _log(row, outcome, retry, attempt is not None and attempt.context.completion_asked)
             self._completer.submit(transition_of(row, fence, outcome, started_at, retry))
         finally:
             finished()
@@ -176,16 +176,27 @@ def _fields(row: JobRow) -> dict[str, object]:
     return {"job_id": row.id, "kind": row.kind, "queue": row.queue, "attempt": row.attempt}
 
 
-def _log(row: JobRow, outcome: Outcome) -> None:
+def _log(row: JobRow, outcome: Outcome, retry_seconds: float, completion_asked: bool) -> None:
     match outcome:
         case Completed() | Snoozed():
             return
         case Interrupted():
-            logger.info("job interrupted; it is available again", extra=_fields(row))
+            logger.info("job %s (%s) interrupted; it is available again", row.id, row.kind, extra=_fields(row))
         case Cancelled(error):
-            logger.info("job cancelled by its worker", extra=_fields(row) | {"error": error_text(error)})
+            text = "job %s (%s) cancelled by its worker: %s"
+            logger.info(text, row.id, row.kind, error_text(error), extra=_fields(row))
         case Discarded(error):
-            logger.info("job discarded by its worker", extra=_fields(row) | {"error": error_text(error)})
+            text = "job %s (%s) discarded by its worker: %s"
+            logger.info(text, row.id, row.kind, error_text(error), extra=_fields(row))
         case Failed(error):
-            message = "job failed for the last time" if row.attempt >= row.max_attempts else "job failed; will retry"
-            logger.warning(message, extra=_fields(row), exc_info=error)
+            trace = (type(error), error, host_traceback(error))
+            if completion_asked:
+                text = "job %s (%s) raised after complete_tx(), and is completed if that transaction was committed"
+                logger.warning(text, row.id, row.kind, extra=_fields(row), exc_info=trace)
+            elif row.attempt >= row.max_attempts:
+                text = "job %s (%s) failed at its last attempt, %s; it is discarded"
+                logger.warning(text, row.id, row.kind, row.attempt, extra=_fields(row), exc_info=trace)
+            else:
+                text = "job %s (%s) failed at attempt %s of %s; next in %.0f s"
+                values = (row.id, row.kind, row.attempt, row.max_attempts, retry_seconds)
+                logger.warning(text, *values, extra=_fields(row), exc_info=trace)

@@ -65,8 +65,9 @@ class Notifier:
                 self.listening.clear()
                 failures += 1
                 logger.warning(
-                    "not listening for notifications, polling instead",
-                    extra={"failures": failures, "error": str(error) or "the server did not answer"},
+                    "not listening for notifications, polling instead: %s",
+                    str(error) or "the server did not answer",
+                    extra={"failures": failures},
                 )
                 await asyncio.sleep(backoff_seconds(failures))
 

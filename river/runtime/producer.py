@@ -103,8 +103,10 @@ class Producer:
                 failures += 1
                 self._pacing.failed(loop.time(), backoff_seconds(failures))
                 logger.warning(
-                    "jobs could not be fetched",
-                    extra={"queue": self.queue, "failures": failures, "error": str(error)},
+                    "jobs of queue %s could not be fetched: %s",
+                    self.queue,
+                    error,
+                    extra={"queue": self.queue, "failures": failures},
                 )
         while self._running:
             self._changed.clear()

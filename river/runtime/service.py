@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..base_client import BaseClient
-from ..errors import ClientStateError, DatabaseError, ErrorClass
+from ..errors import ClientStateError, DatabaseError
 from ..sql.decode import Greeting
 from . import scheduler
 from .completer import Completer
@@ -87,14 +87,7 @@ class Service:
             for queue in self._client.config.queues:
                 await self._store.query(sql.queue_upsert(queue), seconds=START_SECONDS)
         except DatabaseError as error:
-            if error.error_class is ErrorClass.UNDEFINED_TABLE:
-                where = f"schema {self._client.config.schema!r}" if self._client.config.schema else "the search_path"
-                raise DatabaseError(
-                    f"River's tables are not in {where} of this database: migrate it, or set the client's schema "
-                    f"option ({error})",
-                    sqlstate=error.sqlstate,
-                    error_class=error.error_class,
-                ) from error
+            self._client.explain(error)
             raise
         return greeting
 
@@ -126,8 +119,12 @@ class Service:
             self._draining.append(self._task(f"producer-{name}", producer.run()))
 
     async def _stop(self) -> None:
-        running = {name: producer.running for name, producer in self._producers.items()}
-        logger.info("client stopping", extra={"client_id": self._client.id, "running": running})
+        running = sum(producer.running for producer in self._producers.values())
+        if running:
+            # A warning, so that whoever pressed Ctrl-C sees why nothing seems to happen.
+            logger.warning("client stopping; waiting for %s running jobs", running, extra={"running": running})
+        else:
+            logger.info("client stopping", extra={"client_id": self._client.id})
         for producer in self._producers.values():
             producer.stop()
         await asyncio.gather(*self._draining, return_exceptions=True)

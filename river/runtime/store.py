@@ -8,8 +8,15 @@ have committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from typing import Any, Protocol, TypeVar
 
 from ..driver import AnyDriver, AsyncDriver, AsyncListener, Driver, Listener, Notification, is_asyncio
@@ -94,8 +101,8 @@ class AsyncStore:
 
     async def _run(self, operation: Operation[T] | Query[T], call: _Call) -> T:
         async with self._driver.autocommit() as executor:
-            call.admit(executor)
-            return await run_async(executor, operation)
+            with call.on(executor):
+                return await run_async(executor, operation)
 
     def _spawn(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(call, name="river-database-call")
@@ -132,7 +139,7 @@ class ThreadedStore:
         call = _Call()
         future = self._threads.future(lambda: self._run(operation, call))
         self._calls.add(future)
-        future.add_done_callback(self._calls.discard)
+        future.add_done_callback(self._forget)
         try:
             # Shielded, so that it is done when its thread is, whoever waits for it.
             return await _bounded(asyncio.shield(future), seconds, call)
@@ -161,10 +168,14 @@ class ThreadedStore:
         if self._calls:
             await asyncio.wait(self._calls, timeout=GRACE_SECONDS)
 
+    def _forget(self, future: asyncio.Future[Any]) -> None:
+        self._calls.discard(future)
+        future.exception()  # seen, also where nobody waits for it any more
+
     def _run(self, operation: Operation[T] | Query[T], call: _Call) -> T:
         with self._driver.autocommit() as executor:
-            call.admit(executor)
-            return run(executor, operation)
+            with call.on(executor):
+                return run(executor, operation)
 
 
 class _ThreadedListener:
@@ -188,28 +199,38 @@ class _Call:
     """Whether somebody still waits for a call, and the connection that it runs on.
 
     A call that waits for a thread or for a connection until it is given up must not run afterwards: jobs that it
-    claimed would have nobody to work them. Whichever of `admit` and `abandon` comes second sees the first.
+    claimed would have nobody to work them. And one that has given its connection back must not be aborted: the
+    connection is the host's again.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._abandoned = False
-        self._executors: list[Executor | AsyncExecutor] = []
+        self._executor: Executor | AsyncExecutor | None = None
 
-    def admit(self, executor: Executor | AsyncExecutor) -> None:
-        """Run the call on this connection, if somebody still waits for it.
+    @contextmanager
+    def on(self, executor: Executor | AsyncExecutor) -> Generator[None]:
+        """The call runs on this connection for as long as the block does.
 
         Raises:
-            DatabaseError: Nobody does.
+            DatabaseError: Nobody waits for it any more.
         """
-        self._executors.append(executor)
-        if self._abandoned:
-            raise DatabaseError("nobody waits for this call any more", error_class=ErrorClass.CANCELLED)
+        with self._lock:
+            if self._abandoned:
+                raise DatabaseError("nobody waits for this call any more", error_class=ErrorClass.CANCELLED)
+            self._executor = executor
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._executor = None
 
     def abandon(self) -> None:
         """Make the call end soon, or not begin."""
-        self._abandoned = True
-        for executor in self._executors:
-            executor.abort()
+        with self._lock:
+            self._abandoned = True
+            if self._executor is not None:
+                self._executor.abort()
 
 
 async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from ..engine.transition import Persisted, Transition
+from ..errors import ConfigurationError
 from ..insert import InsertParams
 from ..job import JobRow, UndecodableJob
 from ..operation import Database, Query
@@ -69,10 +70,10 @@ def dialect_for(database: Database, schema: str | None) -> Dialect:
     """River's statements for *database*, in *schema* (None: wherever the session's search_path leads).
 
     Raises:
-        NotImplementedError: The database is not supported yet.
+        ConfigurationError: The database is not supported yet.
     """
     if database == "postgresql":
         from .postgres import Postgres
 
         return Postgres(schema)
-    raise NotImplementedError(f"River's statements for {database} are not all written yet")
+    raise ConfigurationError(f"River works on PostgreSQL; {database} is not supported yet")

@@ -153,7 +153,7 @@ def _in_foreground() -> bool:
 def main(arguments: Sequence[str]) -> int:
     """The command line: ``-- COMMAND [ARGUMENT ...]``."""
     command = arguments[1:] if arguments[:1] == ["--"] else arguments
-    if not command:
+    if not command or command[0] in ("-h", "--help"):
         return _refuse(2, "usage: python -m river.testing.server -- COMMAND [ARGUMENT ...]")
     try:
         return run(command)

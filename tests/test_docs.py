@@ -1,0 +1,142 @@
+"""What the documents show runs, is typed under the strictest rules, and names what there is."""
+
+import re
+import subprocess
+import time
+from collections import Counter
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from river import Client, Config, DefaultRetryPolicy, JobArgs, QueueConfig
+from tests.support.snippets import (
+    AT_MOST_SECONDS,
+    ROOT,
+    environment,
+    mypy_complaints,
+    pyright_complaints,
+    rows,
+    running,
+    snippets,
+)
+
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+
+LINK = re.compile(r"\]\(([^)#:]*)#?([^):]*)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+ENDED = Counter(
+    {
+        ("welcome", "default", "completed"): 2,
+        ("welcome", "mail", "scheduled"): 1,
+        ("invoice", "default", "completed"): 2,
+        ("report", "slow", "completed"): 1,
+        ("ping", "default", "completed"): 1,
+        ("ping", "default", "cancelled"): 1,
+        ("import", "default", "completed"): 1,
+        ("resize", "default", "completed"): 1,
+    }
+)
+"""What usage.md inserts: kind, queue, and the state in the end."""
+
+CLAIMED_LONG_AGO = """\
+UPDATE river_job SET state = 'running', attempt = %s, attempted_at = now() - make_interval(hours => %s) WHERE id = %s
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """The programs of the documents: usage.md makes one, and guarantees.md has one."""
+    (tmp_path / "usage.py").write_text("\n".join(snippets("docs/usage.md")))
+    (recipe,) = snippets("docs/guarantees.md")
+    (tmp_path / "recipe.py").write_text(recipe)
+    return tmp_path
+
+
+def test_the_program_of_usage_runs_and_every_job_ends_as_the_page_says(
+    schema_connection: psycopg.Connection, database_url: str, schema: str, programs: Path
+) -> None:
+    def ended() -> bool:
+        return Counter(rows(schema_connection, schema, "kind queue state", "river_job")) == ENDED
+
+    with running(programs / "usage.py", environment(database_url, schema), stderr=subprocess.STDOUT) as process:
+        printed = [process.line()]
+        # Only run(), at the end, starts a client after logging is configured.
+        while "client started" not in printed[-1]:
+            printed.append(process.line())
+            assert printed[-1], "\n".join(printed)
+        give_up_at = time.monotonic() + AT_MOST_SECONDS
+        while not ended():
+            assert time.monotonic() < give_up_at, rows(schema_connection, schema, "kind queue state", "river_job")
+            time.sleep(0.02)
+        assert process.interrupt() == 0
+    assert printed[0] == (
+        "args of 'resize' cannot be inserted: field 'path' holds U+0000, which PostgreSQL cannot store"
+    )
+    assert schema_connection.execute(
+        sql.SQL("SELECT customer_id FROM {} ORDER BY 1").format(sql.Identifier(schema, "invoice"))
+    ).fetchall() == [(1,), (2,)]
+
+
+def test_the_recipe_rescues_what_was_left_behind_and_leaves_what_runs(
+    schema_connection: psycopg.Connection, database_url: str, schema: str, programs: Path
+) -> None:
+    with psycopg.connect(environment(database_url, schema)["DATABASE_URL"]) as connection:
+        batch = [JobArgs(kind, {}) for kind in ("killed", "at_its_end", "still_runs")]
+        killed, at_its_end, still_runs = [
+            inserted.job.id for inserted in Client(None).insert_many_tx(connection, batch)
+        ]
+        for job_id, attempt, hours in ((killed, 1, 2), (at_its_end, 25, 2), (still_runs, 1, 0)):
+            connection.execute(CLAIMED_LONG_AGO, (attempt, hours, job_id))
+    with running(programs / "recipe.py", environment(database_url, schema)) as process:
+        assert process.line() == f"rescued {killed} killed"
+        assert process.line() == f"rescued {at_its_end} at_its_end"
+        assert process.line() == ""
+        assert process.end() == 0
+    assert rows(schema_connection, schema, "kind state attempt", "river_job") == [
+        ("killed", "retryable", 1),
+        ("at_its_end", "discarded", 25),
+        ("still_runs", "running", 1),
+    ]
+
+
+@pytest.mark.slow
+def test_mypy_accepts_the_programs_under_its_strictest_rules(programs: Path) -> None:
+    assert mypy_complaints(programs) == ""
+
+
+@pytest.mark.slow
+def test_pyright_accepts_the_programs_under_its_strictest_rules(programs: Path) -> None:
+    assert pyright_complaints(programs) == ""
+
+
+def test_usage_names_every_option_of_a_client_and_its_default() -> None:
+    page = (ROOT / "docs/usage.md").read_text()
+    options = page.partition("## A client's options")[2].partition("\n## ")[0]
+    table = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", options, re.MULTILINE))
+    assert list(table) == [option.name for option in fields(Config)]
+    config = Config()
+    for option in ("schema", "max_attempts", "fetch_cooldown", "fetch_poll_interval", "poll_only"):
+        assert table[option].removesuffix(" s") == f"`{getattr(config, option)!r}`"
+    assert table["skip_unknown_job_check"] == f"`{config.skip_unknown_job_check!r}`"
+    assert isinstance(config.retry_policy, DefaultRetryPolicy)
+    assert table["retry_policy"] == "`DefaultRetryPolicy()`"
+    assert all(f"`{option.name}`" in options for option in fields(QueueConfig) if option.default is not MISSING)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files_and_headings(document: str) -> None:
+    path = ROOT / document
+    for link, anchor in LINK.findall(path.read_text()):
+        target = path.parent / link if link else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
+
+
+def anchors(page: Path) -> list[str]:
+    """The names under which a page's headings can be linked."""
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(page.read_text())]

@@ -1,0 +1,162 @@
+"""The plans of what runs all the time, where the planner has reason to be wrong.
+
+Statistics were gathered while the table was nearly empty and nothing ran; then came 10,000 running, 20,000 available
+and 50,000 completed rows. Whatever the planner makes of that, generic or custom, it must not read the whole table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from river.engine.transition import Transition
+from river.job import JobState
+from river.operation import Query
+from river.sql.postgres import Postgres
+from tests.support.clients import Jobs, jobs_of
+
+_FILL = """\
+INSERT INTO {job} (kind, args, max_attempts, state, queue, attempt, attempted_at, attempted_by, scheduled_at,
+    finalized_at)
+SELECT
+    'note', '{{}}', 25, state, 'default', 1, now() - n * interval '1 millisecond', ARRAY['me'],
+    now() - n * interval '1 second', CASE WHEN state = 'completed' THEN now() END
+FROM (
+    SELECT n, (CASE
+        WHEN mod(n, 8) = 0 THEN 'running'
+        WHEN mod(n, 8) IN (1, 2) THEN 'available'
+        ELSE 'completed'
+    END)::{schema}.river_job_state AS state
+    FROM generate_series(1, 80000) AS n
+) AS rows
+"""
+
+
+@dataclass
+class Stale:
+    """A table whose statistics are those of a table of another kind."""
+
+    jobs: Jobs
+    running: list[tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def stale(database_url: str, schema_connection: psycopg.Connection) -> Iterator[Stale]:
+    from river.sql.migration.postgres import install_sql
+    from tests.conftest import run_script
+
+    schema = f"river_t_{uuid.uuid4().hex}"
+    run_script(schema_connection, [f"CREATE SCHEMA {schema}", *install_sql(schema)])
+    with jobs_of(database_url, schema) as jobs:
+        jobs.execute("ALTER TABLE {job} SET (autovacuum_enabled = off)")
+        jobs.execute(_FILL.replace("80000", "800").replace("'running'", "'available'"))
+        jobs.execute("ANALYZE {job}")
+        jobs.execute("DELETE FROM {job}")
+        jobs.execute(_FILL)
+        running = jobs.execute(
+            "SELECT id, to_json(attempted_at) #>> '{{}}' AS at FROM {job} WHERE state = 'running' "
+            "ORDER BY id LIMIT 1000"
+        )
+        assert jobs.states() == {"running": 10_000, "available": 20_000, "completed": 50_000}
+        yield Stale(jobs, [(row["id"], row["at"]) for row in running])
+    run_script(schema_connection, [f"DROP SCHEMA {schema} CASCADE"])
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def explain(jobs: Jobs, query: Query[Any], mode: str) -> list[dict[str, Any]]:
+    """The nodes of the plan of a prepared statement, run and rolled back."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    text = re.sub(r"(?<![:\w]):(\w+)", number, query.statement.sql)
+    values = ", ".join(psycopg.sql.quote(query.statement.parameters[name]) for name in names)
+    with jobs.connection.transaction(force_rollback=True):
+        jobs.connection.execute(f"SET LOCAL plan_cache_mode = {mode}".encode())
+        jobs.connection.execute(f"PREPARE statement AS {text}".encode())
+        try:
+            row = jobs.connection.execute(
+                f"EXPLAIN (ANALYZE, FORMAT json) EXECUTE statement{f'({values})' if names else ''}".encode()
+            ).fetchone()
+        finally:
+            jobs.connection.execute(b"DEALLOCATE statement")
+    assert row is not None
+    plan = row["QUERY PLAN"]
+    return list(nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+
+
+Claims = list[tuple[int, str]]
+Make = Callable[[Postgres, Claims], Query[Any]]
+
+
+def claim(queue: str, limit: int) -> Make:
+    return lambda sql, _: sql.job_claim(queue, client_id="me", limit=limit)
+
+
+def complete(count: int, *, lost: bool = False) -> Make:
+    return lambda sql, claims: sql.job_complete_many(some(claims, count, lost=lost))
+
+
+def finish(count: int, *, lost: bool = False) -> Make:
+    def make(sql: Postgres, claims: Claims) -> Query[Any]:
+        state = JobState.RETRYABLE
+        transitions = [
+            Transition(job_id=job_id, attempted_at=at, state=state, delay_seconds=9.0)
+            for job_id, at in some(claims, count, lost=lost)
+        ]
+        return sql.job_finish_many(transitions)
+
+    return make
+
+
+def some(claims: Claims, count: int, *, lost: bool) -> Claims:
+    """So many claims, or as many that are over, as those of jobs that their workers have completed are."""
+    return [(job_id, "2020-01-01T00:00:00+00:00" if lost else at) for job_id, at in claims[:count]]
+
+
+STATEMENTS: dict[str, tuple[Make, int]] = {
+    **{f"claim-{limit}": (claim("default", limit), limit) for limit in (1, 10, 100, 500)},
+    "claim-nothing": (claim("empty", 100), 0),
+    "complete-one": (lambda sql, claims: sql.job_complete(*claims[0]), 1),
+    **{f"complete-{count}": (complete(count), count) for count in (1, 10, 100, 1000)},
+    **{f"complete-{count}-lost": (complete(count, lost=True), count) for count in (1, 100, 1000)},
+    **{f"finish-{count}": (finish(count), count) for count in (1, 10, 100, 1000)},
+    **{f"finish-{count}-lost": (finish(count, lost=True), count) for count in (1, 100, 1000)},
+    "schedule": (lambda sql, _: sql.job_schedule(timedelta(seconds=5), 10_000), 0),
+    "stuck": (lambda sql, _: sql.job_stuck(timedelta(hours=1), after_id=0, limit=10_000), 10_000),
+    "get": (lambda sql, claims: sql.job_get(claims[0][0]), 1),
+}
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize(("make", "rows"), STATEMENTS.values(), ids=STATEMENTS)
+def test_no_statement_of_the_runtime_reads_the_whole_table(stale: Stale, make: Make, rows: int, mode: str) -> None:
+    plan = explain(stale.jobs, make(Postgres(stale.jobs.schema), stale.running), mode)
+    scans = [node["Node Type"] for node in plan if node.get("Relation Name") == "river_job"]
+    assert scans
+    assert "Seq Scan" not in scans
+    # What a scan finds and throws away is read all the same.
+    read = sum(
+        (node.get("Rows Removed by Filter", 0) + node["Actual Rows"]) * node["Actual Loops"]
+        for node in plan
+        if "Scan" in node["Node Type"] and node.get("Relation Name") == "river_job"
+    )
+    assert read <= 5 * max(rows, 20)
+    updated = [node for node in plan if node["Node Type"] == "ModifyTable" and node["Operation"] == "Update"]
+    assert len(updated) <= 1
