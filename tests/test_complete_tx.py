@@ -964,3 +964,31 @@ async def test_an_asyncio_clients_own_calls_need_none_of_the_loops_default_threa
         await client.close()
     assert observer.recipients() == ["a"]
     engine.dispose()
+
+
+def test_a_completion_in_a_transaction_that_nobody_commits_is_warned_of_once(
+    database_url: str, schema: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("river.runtime.completer.BUSY_WARNING_SECONDS", 0.2)
+    workers = river.Workers()
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "river.completer"]
+
+    with psycopg.connect(database_url) as forgotten:
+
+        @workers.work(kind="forgetful")
+        def forgetful(job: river.Job[dict[str, Any]], ctx: river.WorkContext) -> None:
+            ctx.complete_tx(forgotten)
+
+        client = river.Client(database_url, schema=schema, workers=workers, queues={"default": 1})
+        job = client.insert(river.JobArgs("forgetful", {})).job
+        with client:
+            deadline = time.monotonic() + 30
+            while not warnings() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert f"job {job.id} has ended, but another transaction has held its row" in warnings()[0]
+            forgotten.commit()
+        assert len(warnings()) == 1
+        assert client.job_get(job.id).state is river.JobState.COMPLETED
+        client.close()

@@ -57,6 +57,7 @@ def programs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_program_of_usage_runs_and_every_job_ends_as_the_page_says(
     schema_connection: psycopg.Connection, database_url: str, schema: str, programs: Path
 ) -> None:

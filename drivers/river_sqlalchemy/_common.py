@@ -70,11 +70,17 @@ def errors() -> Generator[None]:
 
 
 @contextmanager
-def socket_errors() -> Generator[None]:
-    """Turn what SQLAlchemy lets pass of asyncpg's, when the server cannot be reached, into River's errors."""
+def library_errors() -> Generator[None]:
+    """Turn whatever comes out of SQLAlchemy into River's errors, where nothing but its own code runs.
+
+    It lets pass what a DB-API does not call an error of its own: an OSError of asyncpg's when the server cannot be
+    reached, what pg8000 stumbles over when a reply is cut short. All of that means that the connection is lost.
+    """
     try:
         yield
-    except OSError as error:  # TimeoutError is one
+    except exc.SQLAlchemyError as error:
+        raise database_error(error) from error
+    except Exception as error:
         raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
 
 

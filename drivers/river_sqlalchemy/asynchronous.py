@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from river.driver import AsyncListener
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
-from ._common import begin_autocommit, database_of, end_autocommit, errors, shut_down, socket_errors, to_text
+from ._common import begin_autocommit, database_of, end_autocommit, errors, library_errors, shut_down, to_text
 from ._listen import async_listener, can_listen
 
 
@@ -37,7 +37,7 @@ class AsyncOwnedExecutor(AsyncConnectionExecutor):
 
     async def execute(self, statement: Statement) -> Rows:
         """Run one statement; errors are River's."""
-        with errors(), socket_errors():
+        with library_errors():
             return await super().execute(statement)
 
     def abort(self) -> None:
@@ -106,7 +106,7 @@ class AsyncSQLAlchemyDriver:
         """A connection, from its checkout to its end; errors are River's."""
         with errors():
             async with AsyncExitStack() as stack:
-                with socket_errors():
+                with library_errors():
                     connection = await stack.enter_async_context(manager)
                 # Not around this: an insert's hooks run in here, and may have sockets of their own.
                 yield connection

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from sqlalchemy import Connection, Engine
 
 from river.driver import Listener
 from river.operation import Database, Executor, Rows, Statement
 
-from ._common import begin_autocommit, database_of, end_autocommit, errors, shut_down, to_text
+from ._common import begin_autocommit, database_of, end_autocommit, errors, library_errors, shut_down, to_text
 from ._listen import blocking_listener, can_listen
 
 
@@ -36,7 +36,7 @@ class OwnedExecutor(ConnectionExecutor):
 
     def execute(self, statement: Statement) -> Rows:
         """Run one statement; errors are River's."""
-        with errors():
+        with library_errors():
             return super().execute(statement)
 
     def abort(self) -> None:
@@ -67,13 +67,13 @@ class SQLAlchemyDriver:
     @contextmanager
     def transaction(self) -> Generator[Executor]:
         """One transaction: committed when left, rolled back when left by an exception."""
-        with errors(), self._engine.begin() as connection:
+        with self._connected(self._engine.begin()) as connection:
             yield OwnedExecutor(connection, self.database)
 
     @contextmanager
     def autocommit(self) -> Generator[Executor]:
         """A connection on which each statement commits by itself, in one round trip."""
-        with errors(), self._engine.connect() as connection:
+        with self._connected(self._engine.connect()) as connection:
             begin_autocommit(connection)
             try:
                 yield OwnedExecutor(connection, self.database)
@@ -83,7 +83,7 @@ class SQLAlchemyDriver:
     @contextmanager
     def listen(self, channels: Sequence[str]) -> Generator[Listener]:
         """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
-        with errors(), self._engine.connect() as connection:
+        with self._connected(self._engine.connect()) as connection:
             driver_connection = connection.connection.driver_connection
             connection.detach()
             try:
@@ -96,6 +96,15 @@ class SQLAlchemyDriver:
         """Dispose of the engine, if River made it."""
         if self._owns_engine:
             self._engine.dispose()
+
+    @contextmanager
+    def _connected(self, manager: AbstractContextManager[Connection]) -> Generator[Connection]:
+        """A connection, from its checkout to its end; errors are River's."""
+        with errors(), ExitStack() as stack:
+            with library_errors():
+                connection = stack.enter_context(manager)
+            # Not around this: an insert's hooks run in here, and may have sockets of their own.
+            yield connection
 
 
 __all__ = ["ConnectionExecutor", "OwnedExecutor", "SQLAlchemyDriver"]

@@ -129,6 +129,7 @@ class Completer:
                     if not self._busy:
                         asyncio.get_running_loop().call_later(BUSY_SECONDS, self._ask_again)
                     self._busy.append(transition)
+                    self._remember_busy(transition)
                 case Persisted.LOST:
                     # Expected after complete_tx(), which cannot be told from a rescue without asking again; worth a
                     # line if the worker failed after that, which has been logged and now counts for nothing.
