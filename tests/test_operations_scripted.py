@@ -247,6 +247,18 @@ def test_a_rescue_does_not_report_what_it_did_not_rescue() -> None:
     assert [job.id for job in rescue(script)] == [3, 4]
 
 
+def test_a_rescued_job_whose_cancellation_was_asked_for_is_cancelled_at_any_attempt() -> None:
+    asked = {"cancel_attempted_at": "2026-01-02T03:04:05Z"}
+    attempts = [(1, 25), (25, 25)]
+    stuck = [
+        job_row(id=n, state="running", attempt=attempt, max_attempts=most, attempted_at=CLAIM, metadata=asked)
+        for n, (attempt, most) in enumerate(attempts)
+    ]
+    script = Script(stuck, [])
+    rescue(script)
+    assert [each["state"] for each in sent(script.asked[1], "transitions")] == ["cancelled", "cancelled"]
+
+
 def test_a_retry_time_in_the_past_means_at_once() -> None:
     script = Script([job_row(id=1, state="running", attempt=1, attempted_at=CLAIM)], [])
     run(

@@ -51,13 +51,13 @@ def rescue(
 
 
 def _rescued(job: JobRow, now: datetime, retry_at: Callable[[JobRow], datetime]) -> Transition:
-    last = job.attempt >= job.max_attempts
+    state = _state_after_rescue(job)
     rescues = job.metadata.get("river:rescue_count")
     return Transition(
         job_id=job.id,
         attempted_at=instant_text(job.attempted_at or now),
-        state=JobState.DISCARDED if last else JobState.RETRYABLE,
-        delay_seconds=None if last else max((retry_at(job) - now).total_seconds(), 0.0),
+        state=state,
+        delay_seconds=None if state.finalized else max((retry_at(job) - now).total_seconds(), 0.0),
         error={
             "at": now.astimezone(UTC).isoformat().replace("+00:00", "Z"),
             "attempt": job.attempt,
@@ -66,3 +66,9 @@ def _rescued(job: JobRow, now: datetime, retry_at: Callable[[JobRow], datetime])
         },
         metadata={"river:rescue_count": (rescues if isinstance(rescues, int) else 0) + 1},
     )
+
+
+def _state_after_rescue(job: JobRow) -> JobState:
+    if job.metadata.get("cancel_attempted_at"):
+        return JobState.CANCELLED
+    return JobState.DISCARDED if job.attempt >= job.max_attempts else JobState.RETRYABLE
