@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from sqlalchemy import Connection, Engine
@@ -67,13 +67,13 @@ class SQLAlchemyDriver:
     @contextmanager
     def transaction(self) -> Generator[Executor]:
         """One transaction: committed when left, rolled back when left by an exception."""
-        with self._connected(self._engine.begin()) as connection:
+        with self._connected(self._engine.begin) as connection:
             yield OwnedExecutor(connection, self.database)
 
     @contextmanager
     def autocommit(self) -> Generator[Executor]:
         """A connection on which each statement commits by itself, in one round trip."""
-        with self._connected(self._engine.connect()) as connection:
+        with self._connected(self._engine.connect) as connection:
             begin_autocommit(connection)
             try:
                 yield OwnedExecutor(connection, self.database)
@@ -83,7 +83,7 @@ class SQLAlchemyDriver:
     @contextmanager
     def listen(self, channels: Sequence[str]) -> Generator[Listener]:
         """A connection of its own that listens to *channels*, opened by the engine and detached from its pool."""
-        with self._connected(self._engine.connect()) as connection:
+        with self._connected(self._engine.connect) as connection:
             driver_connection = connection.connection.driver_connection
             connection.detach()
             try:
@@ -98,11 +98,11 @@ class SQLAlchemyDriver:
             self._engine.dispose()
 
     @contextmanager
-    def _connected(self, manager: AbstractContextManager[Connection]) -> Generator[Connection]:
+    def _connected(self, connect: Callable[[], AbstractContextManager[Connection]]) -> Generator[Connection]:
         """A connection, from its checkout to its end; errors are River's."""
         with errors(), ExitStack() as stack:
             with library_errors():
-                connection = stack.enter_context(manager)
+                connection = stack.enter_context(connect())
             # Not around this: an insert's hooks run in here, and may have sockets of their own.
             yield connection
 
