@@ -30,6 +30,9 @@ from .shapes import is_mapping, is_sequence
 
 A = TypeVar("A", default=Any)
 
+_SECRET = '"**********"'
+"""What pydantic writes in the place of a SecretStr or SecretBytes."""
+
 
 class _KindOfClass(Protocol):
     kind: ClassVar[str]
@@ -149,10 +152,7 @@ def encode(args: object, kind: str) -> str:
         raise InvalidArgsError(_complaint(kind, _culprit_of(codec, args) or _reason(error))) from error
     _refuse_the_unstorable(codec, args, kind, text)
     if codec.reads_back:
-        try:
-            codec.decode(text)
-        except Exception as error:
-            raise InvalidArgsError(_complaint(kind, _reason(error))) from error
+        _refuse_the_unreadable(codec, args, kind, text)
     return text
 
 
@@ -178,6 +178,28 @@ def _refuse_the_unstorable(codec: Codec[Any], args: object, kind: str, text: str
         raise InvalidArgsError(_complaint(kind, "args must be a JSON object"))
     if too_deep(text):
         raise InvalidArgsError(_complaint(kind, f"args are nested more than {DEEPEST} levels deep"))
+
+
+def _refuse_the_unreadable(codec: Codec[Any], args: object, kind: str, text: str) -> None:
+    try:
+        read = codec.decode(text)
+        again = codec.encode(read)
+    except Exception as error:
+        raise InvalidArgsError(_complaint(kind, _reason(error))) from error
+    # Both, because a set may come out in another order, and not every class can tell equal values.
+    if again != text and read != args:
+        before, after = json.loads(text), json.loads(again)
+        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        if changed:
+            raise InvalidArgsError(
+                _complaint(kind, f"field {changed[0]!r} would be read back as something else than was written")
+            )
+    if _SECRET in text:
+        raise InvalidArgsError(
+            _complaint(
+                kind, "a field would be stored as asterisks, as pydantic writes secrets: give the model a serializer"
+            )
+        )
 
 
 def check_text(text: str, kind: str) -> None:

@@ -93,7 +93,8 @@ class AsyncClient(BaseClient):
             ClientStateError: There is nothing to work: the client has no queues or no workers.
             DatabaseError: The database does not answer, or has no tables of River's.
         """
-        if self._service is not None and not self._service.completed.done():
+        service = self._service
+        if service is not None and service.belongs_here and not service.completed.done():
             return
         service = Service(self, contextvars.copy_context())
         self._service = service
@@ -117,7 +118,7 @@ class AsyncClient(BaseClient):
         """
         refuse_in_worker_of(self, "stop()")
         service = self._service
-        if service is not None:
+        if service is not None and service.belongs_here:
             await wait_for(service.stop(), timeout)
             self._service = None
         await self._close()

@@ -85,6 +85,6 @@ class CancellationToken:
 def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
-    except Exception:
+    except BaseException:
         # The others must be told all the same.
         logger.exception("a callback of on_cancel failed")

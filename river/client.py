@@ -196,7 +196,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def _stop(service: Service, timeout: float | timedelta | None) -> None:
-    await wait_for(service.stop(), timeout)
+    if service.belongs_here:  # if not, another thread's stop() was quicker
+        await wait_for(service.stop(), timeout)
 
 
 def _received(signals: SimpleQueue[int]) -> bool:

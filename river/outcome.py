@@ -103,8 +103,8 @@ Outcome: TypeAlias = Completed | Snoozed | Cancelled | Discarded | Failed | Inte
 def outcome_of(error: BaseException) -> Outcome:
     """How an attempt ends whose worker raised *error*."""
     match error:
-        case JobSnooze():
-            return Snoozed(error.seconds)
+        case JobSnooze(seconds=float(seconds)) if 0 <= seconds < float("inf"):
+            return Snoozed(seconds)
         case JobCancel():
             return Cancelled(error)
         case JobDiscard():

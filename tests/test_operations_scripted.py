@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from river import JobArgs, JobNotFoundError, JobNotRunningError, JobRow, JobState
+from river import ConfigurationError, JobArgs, JobNotFoundError, JobNotRunningError, JobRow, JobState
 from river.engine.transition import Persisted, Transition
 from river.insert import InsertOpts, InsertParams, prepare
 from river.job import UndecodableJob
@@ -308,5 +308,5 @@ def test_no_statement_uses_casts_with_colons_or_percent_signs() -> None:
 
 
 def test_a_database_without_statements_is_refused_by_name() -> None:
-    with pytest.raises(NotImplementedError, match="sqlite"):
+    with pytest.raises(ConfigurationError, match="sqlite"):
         dialect_for("sqlite", None)

@@ -70,7 +70,8 @@ async def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
     yield
-    assert faults == []
+    # asyncpg says this of itself, when a connection goes away that it is just making.
+    assert [fault for fault in faults if "unexpected connection_lost() call" not in str(fault.get("exception"))] == []
 
 
 @contextmanager
@@ -127,7 +128,7 @@ def rescue(url: str, schema: str, older_than: timedelta = timedelta(0)) -> int:
 async def worked(bench: Bench, worker: Counted, job_id: int, url: str) -> None:
     """Wait until a job is completed, and once at the most.
 
-    A claim that was given up in a black hole is made all the same when the network is back. Nobody knows of it, so
+    A claim that was given up is made all the same when the network, or the lock, lets it pass. Nobody knows of it, so
     the job runs nowhere, and waits for its rescue.
     """
 
@@ -366,14 +367,7 @@ async def test_a_claim_that_waits_for_a_lock_ends_by_its_deadline_and_its_connec
             job_id = bench.jobs.add()
             await fetch_failures(caplog, 3)
             assert any("did not answer within" in str(vars(record).get("error")) for record in caplog.records)
-        # A claim that was given up may be made all the same once the lock is gone; then the job waits for rescue.
-        row = await bench.jobs.until(job_id, "completed", "running")
-        if row["state"] == "running" and job_id not in worker.runs:
-            await bench.stop()
-            assert rescue(database_url, schema) == 1
-            await bench.start()
-        await bench.jobs.until(job_id, "completed")
-    assert worker.runs[job_id] == 1
+        await worked(bench, worker, job_id, database_url)
 
 
 class LateDriver(PsycopgDriver):

@@ -248,7 +248,7 @@ async def test_an_exception_of_ten_megabytes_does_not_cost_the_job_its_outcome(
     caplog.set_level(logging.CRITICAL, logger="river.executor")  # its text would otherwise be in the log as well
     async with working(way, database_url, schema, workers=raising("def", ValueError("x" * 10_000_000))) as bench:
         row = await outcome(bench, "discarded", opts=InsertOpts(max_attempts=1))
-    assert len(row["errors"][0]["error"]) == 10_000_000
+    assert row["errors"][0]["error"].startswith("x" * 1_000)
 
 
 @both

@@ -16,7 +16,7 @@ from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from river.errors import DatabaseError, ErrorClass, HandleClosedError, TransactionRequiredError
+from river.errors import DatabaseError, ErrorClass, HandleClosedError, HandleError, TransactionRequiredError
 
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
@@ -61,6 +61,17 @@ def errors() -> Generator[None]:
         raise database_error(error) from error
 
 
+@contextmanager
+def connecting() -> Generator[None]:
+    """Turn whatever prevents a connection into River's error, also what the host's own callbacks raise."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise database_error(error) from error
+    except Exception as error:
+        raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
+
+
 def classify(error: psycopg.Error) -> ErrorClass:
     """What kind of failure it is."""
     state = error.sqlstate
@@ -80,6 +91,11 @@ def check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[A
     """
     if connection.closed:
         raise HandleClosedError("the psycopg connection is closed: hand over an open one")
+    if connection.pgconn.pipeline_status:
+        raise HandleError(
+            "the psycopg connection is in pipeline mode, in which rows and errors come later than they are asked for: "
+            "hand it over outside of `with connection.pipeline():`"
+        )
     status = connection.info.transaction_status
     if status is TransactionStatus.INERROR:
         raise TransactionRequiredError(

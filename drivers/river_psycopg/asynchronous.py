@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 import psycopg
@@ -13,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool
 from river.driver import AsyncListener, Notification
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
-from ._common import connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
+from ._common import connecting, connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
 
 
 class AsyncConnectionExecutor(AsyncExecutor):
@@ -103,9 +103,11 @@ class AsyncPsycopgDriver:
     @asynccontextmanager
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
         """A connection of its own that listens to *channels*, opened like those of the pool."""
-        with errors():
+        with connecting():
             conninfo, kwargs = connection_settings(self._pool)
-            async with await psycopg.AsyncConnection.connect(conninfo, **kwargs) as connection:
+            connection = await psycopg.AsyncConnection.connect(conninfo, **kwargs)
+        with errors():
+            async with connection:
                 for channel in channels:
                     await connection.execute(listen_statement(channel))
                 yield _AsyncPsycopgListener(connection)
@@ -118,13 +120,15 @@ class AsyncPsycopgDriver:
 
     @asynccontextmanager
     async def _checkout(self) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
-        if self._make_pool is not None and self._pool.closed:
-            # A pool says only that it has no connection; this one says why not.
-            conninfo, _ = connection_settings(self._pool)
-            probe = await psycopg.AsyncConnection.connect(conninfo)
-            await probe.close()
-            await self._pool.open()
-        async with self._pool.connection() as connection:
+        async with AsyncExitStack() as stack:
+            with connecting():
+                if self._make_pool is not None and self._pool.closed:
+                    # A pool says only that it has no connection; this one says why not.
+                    conninfo, _ = connection_settings(self._pool)
+                    probe = await psycopg.AsyncConnection.connect(conninfo)
+                    await probe.close()
+                    await self._pool.open()
+                connection = await stack.enter_async_context(self._pool.connection())
             yield connection
 
 

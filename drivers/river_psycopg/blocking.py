@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import psycopg
@@ -13,7 +13,7 @@ from psycopg_pool import ConnectionPool
 from river.driver import Listener, Notification
 from river.operation import Database, Executor, Rows, Statement
 
-from ._common import connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
+from ._common import connecting, connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
 
 
 class ConnectionExecutor(Executor):
@@ -102,12 +102,13 @@ class PsycopgDriver:
     @contextmanager
     def listen(self, channels: Sequence[str]) -> Generator[Listener]:
         """A connection of its own that listens to *channels*, opened like those of the pool."""
-        with errors():
+        with connecting():
             conninfo, kwargs = connection_settings(self._pool)
-            with psycopg.Connection.connect(conninfo, **kwargs) as connection:
-                for channel in channels:
-                    connection.execute(listen_statement(channel))
-                yield _PsycopgListener(connection)
+            connection = psycopg.Connection.connect(conninfo, **kwargs)
+        with errors(), connection:
+            for channel in channels:
+                connection.execute(listen_statement(channel))
+            yield _PsycopgListener(connection)
 
     def close(self) -> None:
         """Close the pool, if it was made by `connect`; the next use opens another."""
@@ -117,12 +118,14 @@ class PsycopgDriver:
 
     @contextmanager
     def _checkout(self) -> Generator[psycopg.Connection[Any]]:
-        if self._make_pool is not None and self._pool.closed:
-            # A pool says only that it has no connection; this one says why not.
-            conninfo, _ = connection_settings(self._pool)
-            psycopg.Connection.connect(conninfo).close()
-            self._pool.open()
-        with self._pool.connection() as connection:
+        with ExitStack() as stack:
+            with connecting():
+                if self._make_pool is not None and self._pool.closed:
+                    # A pool says only that it has no connection; this one says why not.
+                    conninfo, _ = connection_settings(self._pool)
+                    psycopg.Connection.connect(conninfo).close()
+                    self._pool.open()
+                connection = stack.enter_context(self._pool.connection())
             yield connection
 
 

@@ -26,6 +26,10 @@ from .transition import Transition
 
 _RIVER = str(Path(__file__).parent.parent) + os.sep
 
+ERROR_CHARACTERS = 16_384
+TRACE_CHARACTERS = 65_536
+"""What is kept of an error: each later claim reads all errors of its jobs, and a batch waits for its largest."""
+
 SCHEDULER_SECONDS = 5.0
 """The scheduler's interval: what is due sooner would only be late if it had to wait for it."""
 
@@ -85,22 +89,32 @@ def error_record(error: BaseException, attempt: int, at: datetime) -> Mapping[st
     return {
         "at": at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "attempt": attempt,
-        "error": storable(error_text(error)),
-        "trace": storable(_trace(error)),
+        "error": storable(shortened(error_text(error), ERROR_CHARACTERS)),
+        "trace": storable(shortened(_trace(error), TRACE_CHARACTERS)),
     }
 
 
 def error_text(error: BaseException) -> str:
     """What an error says; its type, where it says nothing or only a key."""
+    name = type.__getattribute__(type(error), "__name__")
     try:
-        text = str(error)
+        # A str and nothing derived from it, whose methods might be anything.
+        text = "".join(str(error))
     except Exception:  # noqa: BLE001 - a broken __str__ must not cost the job its outcome
-        return f"{type(error).__name__}: (its text cannot be read)"
+        return f"{name}: (its text cannot be read)"
     if not text:
-        return type(error).__name__
+        return f"{name}"
     # Alone, the text of a KeyError is a key, and that of SystemExit a number.
     named = isinstance(error, KeyError) or not isinstance(error, Exception)
-    return f"{type(error).__name__}: {text}" if named else text
+    return f"{name}: {text}" if named else text
+
+
+def shortened(text: str, limit: int) -> str:
+    """*text* without its middle, if it is longer than *limit* characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
 def storable(text: str) -> str:

@@ -34,6 +34,7 @@ class Pacing:
     slots: int
     cooldown_seconds: float
     poll_seconds: float
+    _cap: int = LIMITS[0]
     _poll_at: float = 0.0
     _rested_at: float = 0.0
     _more: bool = True
@@ -41,8 +42,8 @@ class Pacing:
     _free_since: float | None = None
 
     def limit(self, free: int) -> int:
-        """How many to claim with so many slots free; 0 with none."""
-        return next((limit for limit in LIMITS if limit <= free), 0)
+        """How many to claim with so many slots free; 0 with none, fewer after failures."""
+        return next((limit for limit in LIMITS if limit <= min(free, self._cap)), 0)
 
     def woken(self) -> None:
         """Somebody says that there is work."""
@@ -57,6 +58,7 @@ class Pacing:
             limit: How many it asked for.
             jitter: A random number from 0 to 1, which spreads the polls of many clients.
         """
+        self._cap = min(self._cap * 2, LIMITS[0])
         self._more = found == limit
         self._free_since = None
         self._poll_at = now + self.poll_seconds + max(self.poll_seconds * 0.1, 0.01) * jitter
@@ -64,7 +66,8 @@ class Pacing:
             self._rested_at = now + self.cooldown_seconds
 
     def failed(self, now: float, backoff_seconds: float) -> None:
-        """A claim failed: leave the database alone for a while."""
+        """A claim failed: leave the database alone for a while, and ask it for less; it may have been too much."""
+        self._cap = max(self._cap // 2, 1)
         self._more = False
         self._free_since = None
         self._poll_at = self._rested_at = now + backoff_seconds

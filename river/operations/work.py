@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from ..engine.transition import Persisted, Transition
 from ..errors import JobNotFoundError, JobNotRunningError
@@ -17,6 +18,20 @@ def claim(sql: ClaimStatements, queue: str, *, client_id: str, limit: int) -> Op
     A call that was cancelled or whose reply was lost may have claimed them all the same.
     """
     return (yield from sql.job_claim(queue, client_id=client_id, limit=limit))
+
+
+def give_back(
+    sql: Dialect, queue: str, *, client_id: str, since: datetime, in_hand: Collection[int]
+) -> Operation[list[int]]:
+    """Make jobs available again that a client has claimed without knowing, because the answer was lost; their ids.
+
+    Args:
+        queue: Of which queue.
+        client_id: Whose claims. No other running client may have this id, or its jobs would be worked twice.
+        since: When the client started: what was claimed before belongs to an earlier one of the same id.
+        in_hand: The ids of the jobs that it does know of: they run, or wait for their end to be saved.
+    """
+    return (yield from sql.job_give_back(queue, client_id=client_id, since=since, in_hand=in_hand))
 
 
 def complete(sql: Dialect, job_id: int, attempted_at: str) -> Operation[JobRow]:
@@ -56,4 +71,4 @@ def finish(sql: Dialect, transitions: Sequence[Transition]) -> Operation[dict[in
     return persisted
 
 
-__all__ = ["Operation", "claim", "complete", "finish"]
+__all__ = ["Operation", "claim", "complete", "finish", "give_back"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -77,11 +78,13 @@ async def work_in_task(attempt: Attempt) -> Outcome:
                 _after(attempt, error)
             else:
                 _after(attempt, None)
-    except KeyboardInterrupt:
-        raise
+    except KeyboardInterrupt as error:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        return outcome_of(error)  # nobody's Ctrl-C: the worker raised it
     except asyncio.CancelledError as error:
-        # Without a request, the worker raised it by itself, and failed.
-        return Interrupted() if _cancellation_requested() else outcome_of(error)
+        # Only River's own cancellation gives the attempt back; whoever else cancels tasks makes them fail.
+        return Interrupted() if context.cancel_reason is CancelReason.CLIENT_STOPPING else outcome_of(error)
     except BaseException as error:  # noqa: BLE001 - SystemExit and WorkCancelled end an attempt, not River
         return outcome_of(error)
     finally:
@@ -123,8 +126,3 @@ def _refuse_coroutine(result: object) -> None:
 
 
 _NO_MIDDLEWARE = nullcontext()
-
-
-def _cancellation_requested() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

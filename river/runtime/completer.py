@@ -50,7 +50,9 @@ class Completer:
     def __init__(self, store: Store, sql: Dialect, relieved: Callable[[], None]) -> None:
         self._store = store
         self._sql = sql
+        self._expected: set[tuple[int, str]] = set()
         self._relieved = relieved
+        self._batch = BATCH
         self._waiting: deque[Transition] = deque()
         self._busy: list[Transition] = []
         self._busy_since: dict[int, float] = {}
@@ -62,6 +64,15 @@ class Completer:
     def congested(self) -> bool:
         """Whether so much is waiting that nothing new should be started."""
         return len(self._waiting) + len(self._busy) >= CONGESTED_AT
+
+    @property
+    def in_hand(self) -> set[int]:
+        """The ids of the jobs that this client has claimed and whose ends are not saved yet."""
+        return {job_id for job_id, _ in self._expected}
+
+    def expect(self, job_id: int, attempted_at: str) -> None:
+        """A claimed job is about to start, and will end in a transition."""
+        self._expected.add((job_id, attempted_at))
 
     def submit(self, transition: Transition) -> None:
         """Persist a transition soon."""
@@ -75,7 +86,13 @@ class Completer:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Persist what comes in, until closed and done."""
+        """Persist what comes in, until closed and done; says what could not be, however it ends."""
+        try:
+            await self._run()
+        finally:
+            self._report_lost()
+
+    async def _run(self) -> None:
         failures = 0
         while await self._something_to_do():
             # Before the batch is taken out, which may be what ends it.
@@ -86,6 +103,8 @@ class Completer:
             except DatabaseError as error:
                 self._waiting.extendleft(reversed(batch))
                 failures += 1
+                # It may have been too much at once; a single one that is too much then holds up nobody but itself.
+                self._batch = max(len(batch) // 2, 1)
                 logger.warning(
                     "%s job results could not be saved yet: %s",
                     len(self._waiting),
@@ -97,9 +116,9 @@ class Completer:
                 await self._pause(backoff_seconds(failures))
             else:
                 failures = 0
+                self._batch = min(self._batch * 2, BATCH)
                 if congested and not self.congested:
                     self._relieved()
-        self._report_lost()
 
     async def _something_to_do(self) -> bool:
         while not self._waiting and not self._late():
@@ -110,7 +129,7 @@ class Completer:
         return not self._late()
 
     def _next_batch(self) -> list[Transition]:
-        return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+        return [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
 
     async def _persist(self, batch: Sequence[Transition]) -> None:
         try:
@@ -123,6 +142,7 @@ class Completer:
         for transition in batch:
             if persisted.get(transition.job_id) is not Persisted.BUSY:
                 self._busy_since.pop(transition.job_id, None)
+                self._expected.discard((transition.job_id, transition.attempted_at))
             match persisted.get(transition.job_id):
                 case Persisted.BUSY:
                     # The host that holds these rows is at its own pace.

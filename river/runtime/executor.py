@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
@@ -63,8 +65,11 @@ class TaskIsolation:
 
     def _report(self, task: asyncio.Task[Outcome], report: Report) -> None:
         self._tasks.discard(task)
-        # Cancelled: before its first step, so its worker never knew of it.
-        report(Interrupted() if task.cancelled() or task.exception() else task.result())
+        if task.cancelled():  # before its first step, by somebody who cancels what is not theirs
+            report(Failed(asyncio.CancelledError("cancelled before the worker began")))
+        else:
+            error = task.exception()
+            report(task.result() if error is None else Failed(error))
 
 
 class ThreadIsolation:
@@ -108,20 +113,21 @@ class Executor:
 
     def start(self, claimed: JobRow | UndecodableJob, finished: Callable[[], None]) -> None:
         """Work a claimed row; *finished* is called in the loop when its slot is free again."""
-        started_at = datetime.now(UTC)
+        row = claimed.row if isinstance(claimed, UndecodableJob) else claimed
+        started_at, fence = datetime.now(UTC), _fence(row)
+        self._completer.expect(row.id, fence)
+        end = functools.partial(self._end, row, fence, started_at, finished)
         if isinstance(claimed, UndecodableJob):
-            error = UndecodableJobError(claimed.row.id, claimed.reason)
-            self._end(claimed.row, _fence(claimed.row), Failed(error), started_at, None, finished)
+            end(None, Failed(UndecodableJobError(row.id, claimed.reason)))
             return
-        row, fence = claimed, _fence(claimed)
         registration = self._registration(row.kind)
         if registration is None:
-            self._end(row, fence, Failed(UnknownJobKindError(row.kind)), started_at, None, finished)
+            end(None, Failed(UnknownJobKindError(row.kind)))
             return
         context = WorkContext(self._client, row, fence, CancellationToken(), started_at)
         attempt = Attempt(row, registration, context, self._client.extensions)
         isolation = self._tasks if registration.is_async else self._threads
-        isolation.start(attempt, lambda outcome: self._end(row, fence, outcome, started_at, attempt, finished))
+        isolation.start(attempt, functools.partial(end, attempt))
 
     def close(self) -> None:
         """No more attempts will come."""
@@ -136,29 +142,34 @@ class Executor:
         self,
         row: JobRow,
         fence: str,
-        outcome: Outcome,
         started_at: datetime,
-        attempt: Attempt | None,
         finished: Callable[[], None],
+        attempt: Attempt | None,
+        outcome: Outcome,
     ) -> None:
+        """Hand the end of an attempt on; whatever its exception, policy or log handlers do, it has one."""
+        retry = self._retry_seconds(row, attempt) if isinstance(outcome, Failed) else 0.0
         try:
-            retry = self._retry_seconds(row, attempt) if isinstance(outcome, Failed) else 0.0
+            transition = transition_of(row, fence, outcome, started_at, retry)
+        except Exception as error:
+            logger.exception("the outcome of job %s cannot be recorded as it is", row.id, extra=_fields(row))
+            transition = transition_of(row, fence, Failed(RiverError(type(error).__name__)), started_at, retry)
+        self._completer.submit(transition)
+        finished()
+        with suppress(Exception):  # of a handler or filter of the host's; there is no other place to say so
             _log(row, outcome, retry, attempt is not None and attempt.context.completion_asked)
-            self._completer.submit(transition_of(row, fence, outcome, started_at, retry))
-        finally:
-            finished()
 
     def _retry_seconds(self, row: JobRow, attempt: Attempt | None) -> float:
         now = datetime.now(UTC)
+        default = (DefaultRetryPolicy().next_retry(row, now) - now).total_seconds()
         try:
             at = self._own_retry(attempt) or self._client.config.retry_policy.next_retry(row, now)
             seconds = (at - now).total_seconds()
-        except Exception:
-            logger.exception("a retry policy failed; River's own decides", extra=_fields(row))
-            seconds = -1.0
-        if seconds < 0:
-            seconds = (DefaultRetryPolicy().next_retry(row, now) - now).total_seconds()
-        return seconds
+        except BaseException:
+            with suppress(Exception):
+                logger.exception("a retry policy failed; River's own decides", extra=_fields(row))
+            return default
+        return seconds if seconds >= 0 else default
 
     def _own_retry(self, attempt: Attempt | None) -> datetime | None:
         if attempt is None or attempt.job is None or attempt.registration.next_retry is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
+from datetime import datetime
 
 from ..config import QueueConfig, seconds
 from ..engine.backoff import backoff_seconds
@@ -26,6 +28,9 @@ logger = logging.getLogger("river.producer")
 CLAIM_SECONDS = 10.0
 """How long a claim may take, as in River."""
 
+DOUBTFUL_SECONDS = 60.0
+"""How long after a failed claim jobs are looked for that it may have taken all the same."""
+
 _jitter = random.Random()
 
 
@@ -36,6 +41,7 @@ class Producer:
         queue: Its name.
         config: How, with nothing left open.
         client_id: Whom the claims are for.
+        since: When the client started, by the database's clock.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class Producer:
         config: QueueConfig,
         *,
         client_id: str,
+        since: datetime,
         store: Store,
         sql: Dialect,
         executor: Executor,
@@ -53,6 +60,8 @@ class Producer:
         self.queue = queue
         self._slots = config.max_workers
         self._client_id = client_id
+        self._since = since
+        self._doubtful_until = 0.0
         self._store = store
         self._sql = sql
         self._executor = executor
@@ -97,10 +106,12 @@ class Producer:
                 await self._wait(delay)
                 continue
             try:
+                await self._give_back()
                 await self._fetch()
                 failures = 0
             except DatabaseError as error:
                 failures += 1
+                self._doubtful_until = loop.time() + DOUBTFUL_SECONDS
                 self._pacing.failed(loop.time(), backoff_seconds(failures))
                 logger.warning(
                     "jobs of queue %s could not be fetched: %s",
@@ -111,6 +122,26 @@ class Producer:
         while self._running:
             self._changed.clear()
             await self._changed.wait()
+        with suppress(DatabaseError):
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        """After a failed claim: it may have been made all the same, and then nobody would work its jobs.
+
+        Not once but for a while, because a server that waits for a lock does not notice that nobody waits for it.
+        """
+        if asyncio.get_running_loop().time() >= self._doubtful_until:
+            return
+        in_hand = self._completer.in_hand
+        operation = work.give_back(self._sql, self.queue, client_id=self._client_id, since=self._since, in_hand=in_hand)
+        given_back = await self._store.query(operation, seconds=CLAIM_SECONDS)
+        if given_back:
+            logger.warning(
+                "%s jobs of queue %s were claimed without an answer; they are available again",
+                len(given_back),
+                self.queue,
+                extra={"queue": self.queue, "job_ids": given_back},
+            )
 
     def _free(self) -> int:
         return 0 if self._completer.congested else self._slots - self._running
@@ -134,7 +165,7 @@ class Producer:
         if isinstance(job, JobRow):
             try:
                 self._extensions.claimed(job)
-            except Exception:
+            except BaseException:
                 logger.exception("a work_claimed hook failed", extra={"job_id": job.id, "queue": self.queue})
 
     def _finished(self) -> None:

@@ -53,6 +53,11 @@ class Service:
         self.greeting: Greeting | None = None
         """What the server said at the start; with the client's id, this run's incarnation."""
 
+    @property
+    def belongs_here(self) -> bool:
+        """Whether its event loop is the running one; if not, it has ended with its own."""
+        return self.completed.get_loop() is asyncio.get_running_loop()
+
     async def start(self) -> None:
         """Start working.
 
@@ -109,6 +114,7 @@ class Service:
                 name,
                 queue,
                 client_id=self._client.id,
+                since=greeting.now,
                 store=self._store,
                 sql=sql,
                 executor=executor,
@@ -147,13 +153,20 @@ class Service:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A service that fails is a fault of River's: it ends the client, and `completed` says why."""
-        error = None if task.cancelled() else task.exception()
+        error = self._unasked_cancellation() if task.cancelled() else task.exception()
         if error is not None:
             logger.critical("a service of the client failed", exc_info=error, extra={"service": task.get_name()})
             if not self.completed.done():
                 self.completed.set_exception(error)
                 self.completed.exception()  # seen: it is in the log, also if nobody waits for it
             self.stop()
+
+    def _unasked_cancellation(self) -> ClientStateError | None:
+        if self._stopping is not None:
+            return None
+        return ClientStateError(
+            "a service of the client was cancelled by somebody else, perhaps with all tasks of its loop"
+        )
 
     def _inserted(self, payload: Mapping[str, Any]) -> None:
         producer = self._producers.get(str(payload.get("queue")))

@@ -236,10 +236,16 @@ class _Call:
 async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:
     """The result of *future*, or a `DatabaseError` once its time is over."""
     try:
+        loop = asyncio.get_running_loop()
+        due_at = loop.time() + seconds
         await asyncio.wait([future], timeout=seconds)
+        if not future.done() and loop.time() > due_at + GRACE_SECONDS:
+            # This process was stopped, or its loop blocked: the answer may be here, unread.
+            await asyncio.wait([future], timeout=GRACE_SECONDS)
         if not future.done():
             call.abandon()
             await asyncio.wait([future], timeout=GRACE_SECONDS)
+        if not future.done():
             future.cancel()
             raise DatabaseError(
                 f"the database did not answer within {seconds:g} s; whether it did what was asked is unknown",

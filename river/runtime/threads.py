@@ -46,9 +46,13 @@ class Threads:
         """Run *call* in a thread, then *done* in the loop with its result or its exception."""
         self._busy += 1
         if self._busy > self._started < self._limit:
-            self._started += 1
-            thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._started}", daemon=True)
-            thread.start()
+            try:
+                self._start_one()
+            except RuntimeError as error:  # the system has no more threads; those that there are will do
+                if not self._started:
+                    self._busy -= 1
+                    self._loop.call_soon(done, None, error)
+                    return
         self._calls.put((call, done))
 
     def future(self, call: Callable[[], T]) -> asyncio.Future[T]:
@@ -74,6 +78,11 @@ class Threads:
         """Let the threads end when they are done; nothing may be submitted afterwards."""
         for _ in range(self._started):
             self._calls.put(None)
+
+    def _start_one(self) -> None:
+        name = f"{self._name}-{self._started + 1}"
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+        self._started += 1
 
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:

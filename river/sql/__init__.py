@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from ..engine.transition import Persisted, Transition
@@ -39,6 +39,12 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
 
     def job_get(self, job_id: int) -> Query[JobRow | None]:
         """One job, or None."""
+        ...
+
+    def job_give_back(
+        self, queue: str, *, client_id: str, since: datetime, in_hand: Collection[int]
+    ) -> Query[list[int]]:
+        """Make available again what *client_id* has claimed of *queue* and does not have *in_hand*; their ids."""
         ...
 
     def job_complete(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:

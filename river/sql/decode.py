@@ -61,6 +61,11 @@ def integer(value: Value) -> int:
     return value
 
 
+def ids(rows: Rows) -> list[int]:
+    """Ids of jobs."""
+    return [integer(row[0]) for row in rows]
+
+
 def jobs(rows: Rows) -> list[JobRow]:
     """Jobs in the statement's order.
 

@@ -15,14 +15,14 @@ How they are written, and why:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
 from ..engine.transition import Persisted, Transition
-from ..insert import InsertParams
+from ..insert import InsertParams, instant_text
 from ..job import JobRow, UndecodableJob
 from ..operation import Query, Rows, Statement, Value
 from . import decode, document
@@ -70,11 +70,15 @@ WHERE id = CAST(:id AS bigint)
 _CLAIM = """\
 UPDATE {schema}river_job AS job
 SET state = 'running',
-    attempt = attempt + 1,
+    -- Bounds, here and below, so that a row which somebody else made odd cannot keep the others from being claimed.
+    attempt = least(CAST(attempt AS integer) + 1, 32767),
     attempted_at = now(),
     -- The last 100 clients at most: a job that is snoozed for years must not grow for years.
     attempted_by = array_append(
-        attempted_by[greatest(coalesce(array_length(attempted_by, 1), 0) - 98, 1):],
+        CASE
+            WHEN array_ndims(attempted_by) = 1
+                THEN attempted_by[greatest(cardinality(attempted_by) - 98, array_lower(attempted_by, 1)):]
+        END,
         CAST(:client_id AS text)
     )
 WHERE id = ANY(ARRAY(
@@ -90,6 +94,19 @@ WHERE id = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING CAST(row_to_json(job) AS text)
+"""
+
+# What this client claimed and does not know of, because the answer was lost.
+_GIVE_BACK = """\
+UPDATE {schema}river_job
+SET state = 'available',
+    attempt = greatest(attempt - 1, 0)
+WHERE state = 'running'
+    AND queue = CAST(:queue AS text)
+    AND attempted_by[cardinality(attempted_by)] = CAST(:client_id AS text)
+    AND attempted_at >= CAST(CAST(:since AS text) AS timestamptz)
+    AND id <> ALL(CAST(CAST(:in_hand AS text) AS bigint[]))
+RETURNING id
 """
 
 _COMPLETE = """\
@@ -174,7 +191,11 @@ done AS (
             ELSE CAST(wanted.state AS {{schema}}river_job_state)
         END,
         attempt = CASE WHEN {_CANCEL} THEN job.attempt ELSE coalesce(wanted.attempt, job.attempt) END,
-        errors = CASE WHEN wanted.error IS NULL THEN job.errors ELSE array_append(job.errors, wanted.error) END,
+        errors = CASE
+            WHEN wanted.error IS NULL THEN job.errors
+            WHEN array_ndims(job.errors) > 1 THEN array_append(ARRAY(SELECT unnest(job.errors)), wanted.error)
+            ELSE array_append(job.errors, wanted.error)
+        END,
         finalized_at = CASE
             WHEN {_CANCEL} OR wanted.state IN ('cancelled', 'completed', 'discarded') THEN now()
         END,
@@ -270,6 +291,18 @@ class Postgres:
     def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
         """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
         return self._query(_CLAIM, {"queue": queue, "client_id": client_id}, decode.claimed, limit)
+
+    def job_give_back(
+        self, queue: str, *, client_id: str, since: datetime, in_hand: Collection[int]
+    ) -> Query[list[int]]:
+        """Make available again what *client_id* has claimed of *queue* and does not have *in_hand*; their ids."""
+        parameters: dict[str, Value] = {
+            "queue": queue,
+            "client_id": client_id,
+            "since": instant_text(since),
+            "in_hand": f"{{{','.join(map(str, in_hand))}}}",
+        }
+        return self._query(_GIVE_BACK, parameters, decode.ids)
 
     def job_complete(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:
         """Complete a job if the claim of *attempted_at* is still running; else None, and nothing is written."""

@@ -101,26 +101,23 @@ class Proxy:
         task = asyncio.create_task(self._link(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Here, because a task that is cancelled before its first step has no chance to.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ends = [writer]
+        await self._passes.wait()
+        server_reader, server_writer = await self._connect()
+        pumps = [
+            asyncio.create_task(self._pump(reader, server_writer)),
+            asyncio.create_task(self._pump(server_reader, writer)),
+        ]
         try:
-            await self._passes.wait()
-            server_reader, server_writer = await self._connect()
-            ends.append(server_writer)
-            pumps = [
-                asyncio.create_task(self._pump(reader, server_writer)),
-                asyncio.create_task(self._pump(server_reader, writer)),
-            ]
-            try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for end in ends:
-                end.transport.abort()
+            server_writer.transport.abort()
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         parsed = make_url(self._target)
