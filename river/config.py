@@ -60,8 +60,8 @@ class Config:
         queues: The queues to work, each with a number of slots or a `QueueConfig`. Without any, the client only
             inserts.
         workers: The workers by kind. With them, a job of any other kind is refused at insert.
-        id: Names the client in ``attempted_by``; unique in the database, at most 100 bytes. Made of the host's
-            name and the time if not given.
+        id: Names the client in ``attempted_by``; at most 100 bytes. Made of the host's name and the time if not given.
+            No two running clients of a database may have the same: one would give back what the other works.
         schema: Where River's tables are; None leaves it to each session's search_path.
         max_attempts: How often a job is tried at most, if neither its insert nor its class says; 25.
         retry_policy: When a failed job is due again, if its worker does not say.
