@@ -146,6 +146,25 @@ class ErrorClass(Enum):
     """The statement was cancelled, by somebody or by a timeout of the server."""
     OTHER = "other"
 
+    @classmethod
+    def of(cls, sqlstate: str) -> ErrorClass:
+        """The class of an SQLSTATE; see appendix A of PostgreSQL's documentation."""
+        return _BY_SQLSTATE.get(sqlstate) or _BY_SQLSTATE_CLASS.get(sqlstate[:2], cls.OTHER)
+
+
+_BY_SQLSTATE = {
+    "23505": ErrorClass.UNIQUE_VIOLATION,
+    "42P01": ErrorClass.UNDEFINED_TABLE,
+    "57014": ErrorClass.CANCELLED,
+    "40001": ErrorClass.TRANSIENT,
+    "40P01": ErrorClass.TRANSIENT,
+    "55P03": ErrorClass.TRANSIENT,
+    "57P01": ErrorClass.CONNECTION_LOST,
+    "57P02": ErrorClass.CONNECTION_LOST,
+    "57P03": ErrorClass.CONNECTION_LOST,
+}
+_BY_SQLSTATE_CLASS = {"08": ErrorClass.CONNECTION_LOST, "53": ErrorClass.TRANSIENT}
+
 
 class DatabaseError(RiverError):
     """A statement of River's own failed, in a transaction or connection of River's own; it was rolled back.

@@ -20,19 +20,6 @@ from river.errors import DatabaseError, ErrorClass, HandleClosedError, HandleErr
 
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
-_CLASSES = {
-    "23505": ErrorClass.UNIQUE_VIOLATION,
-    "42P01": ErrorClass.UNDEFINED_TABLE,
-    "57014": ErrorClass.CANCELLED,
-    "40001": ErrorClass.TRANSIENT,
-    "40P01": ErrorClass.TRANSIENT,
-    "55P03": ErrorClass.TRANSIENT,
-    "57P01": ErrorClass.CONNECTION_LOST,
-    "57P02": ErrorClass.CONNECTION_LOST,
-    "57P03": ErrorClass.CONNECTION_LOST,
-}
-"""By SQLSTATE; see appendix A of PostgreSQL's documentation."""
-
 
 @functools.lru_cache(maxsize=1024)
 def to_psycopg(sql: str) -> SQL:
@@ -77,9 +64,7 @@ def classify(error: psycopg.Error) -> ErrorClass:
     state = error.sqlstate
     if state is None:
         return ErrorClass.CONNECTION_LOST if isinstance(error, psycopg.OperationalError) else ErrorClass.OTHER
-    if state[:2] == "08":
-        return ErrorClass.CONNECTION_LOST
-    return _CLASSES.get(state, ErrorClass.TRANSIENT if state[:2] == "53" else ErrorClass.OTHER)
+    return ErrorClass.of(state)
 
 
 def check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

@@ -23,19 +23,6 @@ from river.errors import (
 )
 from river.operation import Database
 
-_CLASSES = {
-    "23505": ErrorClass.UNIQUE_VIOLATION,
-    "42P01": ErrorClass.UNDEFINED_TABLE,
-    "57014": ErrorClass.CANCELLED,
-    "40001": ErrorClass.TRANSIENT,
-    "40P01": ErrorClass.TRANSIENT,
-    "55P03": ErrorClass.TRANSIENT,
-    "57P01": ErrorClass.CONNECTION_LOST,
-    "57P02": ErrorClass.CONNECTION_LOST,
-    "57P03": ErrorClass.CONNECTION_LOST,
-}
-"""By SQLSTATE; see appendix A of PostgreSQL's documentation."""
-
 _INERROR = 3
 """libpq's PQTRANS_INERROR, as psycopg and psycopg2 report it."""
 
@@ -130,9 +117,7 @@ def _classify(error: exc.SQLAlchemyError, sqlstate: str | None) -> ErrorClass:
     if sqlstate is None:
         lost = isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
         return ErrorClass.CONNECTION_LOST if lost else ErrorClass.OTHER
-    if sqlstate[:2] == "08":
-        return ErrorClass.CONNECTION_LOST
-    return _CLASSES.get(sqlstate, ErrorClass.TRANSIENT if sqlstate[:2] == "53" else ErrorClass.OTHER)
+    return ErrorClass.of(sqlstate)
 
 
 def _sqlstate(original: Any) -> str | None:

@@ -36,7 +36,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._passes = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._links: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -92,17 +92,22 @@ class Proxy:
         await self._cut()
 
     async def _cut(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
+        links = dict(self._links)
+        for task, writer in links.items():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            writer.transport.abort()
+        await asyncio.gather(*links, *(writer.wait_closed() for writer in links.values()), return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it was refused meanwhile
+            writer.transport.abort()
+            return
         task = asyncio.create_task(self._link(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        # Here, because a task that is cancelled before its first step has no chance to.
-        task.add_done_callback(lambda _: writer.transport.abort())
+        self._links[task] = writer
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._links.pop(task).transport.abort()
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._passes.wait()
