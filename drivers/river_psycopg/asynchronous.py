@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
@@ -63,6 +64,7 @@ class AsyncPsycopgDriver:
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
         self._make_pool: Callable[[], AsyncConnectionPool[Any]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
     def connect(cls, url: str, *, max_size: int = 10) -> Self:
@@ -115,21 +117,38 @@ class AsyncPsycopgDriver:
     async def close(self, *, loop_ends: bool = False) -> None:  # noqa: ARG002 - a host's pool has its own loop
         """Close the pool, if it was made by `connect`; the next use opens another."""
         if self._make_pool is not None:
+            self._leave_another_loop(self._make_pool)
             closing, self._pool = self._pool, self._make_pool()
-            await closing.close()
+            try:
+                await closing.close()
+            except asyncio.CancelledError:
+                # Of the pool's own tasks, if somebody has cancelled all tasks of the loop; or of this call.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
 
     @asynccontextmanager
     async def _checkout(self) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
         async with AsyncExitStack() as stack:
             with connecting():
-                if self._make_pool is not None and self._pool.closed:
-                    # A pool says only that it has no connection; this one says why not.
-                    conninfo, _ = connection_settings(self._pool)
-                    probe = await psycopg.AsyncConnection.connect(conninfo)
-                    await probe.close()
-                    await self._pool.open()
+                if self._make_pool is not None:
+                    self._leave_another_loop(self._make_pool)
+                    if self._pool.closed:
+                        # A pool says only that it has no connection; this one says why not.
+                        conninfo, _ = connection_settings(self._pool)
+                        probe = await psycopg.AsyncConnection.connect(conninfo)
+                        await probe.close()
+                        await self._pool.open()
                 connection = await stack.enter_async_context(self._pool.connection())
             yield connection
+
+    def _leave_another_loop(self, make_pool: Callable[[], AsyncConnectionPool[Any]]) -> None:
+        """Begin a pool in this event loop; one whose loop has ended can neither grow nor be closed."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, before = loop, self._loop
+            if before is not None:
+                self._pool = make_pool()
 
 
 class _AsyncPsycopgListener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
@@ -57,6 +58,7 @@ class AsyncSQLAlchemyDriver:
         self.supports_listen = can_listen(engine.dialect)
         self._engine = engine
         self._owns_engine = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
     def owning(cls, engine: AsyncEngine) -> AsyncSQLAlchemyDriver:
@@ -96,6 +98,7 @@ class AsyncSQLAlchemyDriver:
 
     async def close(self, *, loop_ends: bool = False) -> None:
         """Dispose of the engine, if River made it or its connections cannot be used after this loop."""
+        await self._leave_another_loop()
         if self._owns_engine or loop_ends:
             await self._engine.dispose()
 
@@ -107,6 +110,15 @@ class AsyncSQLAlchemyDriver:
         with errors():
             async with AsyncExitStack() as stack:
                 with library_errors():
+                    await self._leave_another_loop()
                     connection = await stack.enter_async_context(manager)
                 # Not around this: an insert's hooks run in here, and may have sockets of their own.
                 yield connection
+
+    async def _leave_another_loop(self) -> None:
+        """Forget connections of an event loop that has ended, which can neither be used nor closed in this one."""
+        loop = asyncio.get_running_loop()
+        if self._owns_engine and self._loop is not loop:
+            self._loop, before = loop, self._loop
+            if before is not None:
+                await self._engine.dispose(close=False)

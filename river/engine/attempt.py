@@ -100,7 +100,7 @@ def error_text(error: BaseException) -> str:
     try:
         # A str and nothing derived from it, whose methods might be anything.
         text = "".join(str(error))
-    except Exception:  # noqa: BLE001 - a broken __str__ must not cost the job its outcome
+    except BaseException:  # noqa: BLE001 - a broken __str__ must not cost the job its outcome
         return f"{name}: (its text cannot be read)"
     if not text:
         return f"{name}"
@@ -127,7 +127,7 @@ def _trace(error: BaseException) -> str:
         return ""
     try:
         return "".join(traceback.format_exception(type(error), error, host_traceback(error)))
-    except Exception:  # noqa: BLE001 - as above
+    except BaseException:  # noqa: BLE001 - as above
         return "".join(traceback.format_tb(error.__traceback__))
 
 

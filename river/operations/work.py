@@ -31,7 +31,9 @@ def give_back(
         since: When the client started: what was claimed before belongs to an earlier one of the same id.
         in_hand: The ids of the jobs that it does know of: they run, or wait for their end to be saved.
     """
-    return (yield from sql.job_give_back(queue, client_id=client_id, since=since, in_hand=in_hand))
+    # Asked beforehand: if the statement itself is late, it must not find what the client has claimed meanwhile.
+    until = (yield from sql.greeting()).now
+    return (yield from sql.job_give_back(queue, client_id=client_id, since=since, until=until, in_hand=in_hand))
 
 
 def complete(sql: Dialect, job_id: int, attempted_at: str) -> Operation[JobRow]:

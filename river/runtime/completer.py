@@ -100,6 +100,9 @@ class Completer:
             batch = self._next_batch()
             try:
                 await self._persist(batch)
+            except asyncio.CancelledError:
+                self._waiting.extendleft(reversed(batch))  # saving them twice is harmless
+                raise
             except DatabaseError as error:
                 self._waiting.extendleft(reversed(batch))
                 failures += 1

@@ -156,7 +156,7 @@ class Executor:
             transition = transition_of(row, fence, Failed(RiverError(type(error).__name__)), started_at, retry)
         self._completer.submit(transition)
         finished()
-        with suppress(Exception):  # of a handler or filter of the host's; there is no other place to say so
+        with suppress(BaseException):  # of a handler or filter of the host's; there is no other place to say so
             _log(row, outcome, retry, attempt is not None and attempt.context.completion_asked)
 
     def _retry_seconds(self, row: JobRow, attempt: Attempt | None) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from contextlib import suppress
 from datetime import datetime
@@ -96,7 +97,7 @@ class Producer:
         self._changed.set()
 
     async def run(self) -> None:
-        """Fetch and start jobs until stopped; returns when all of them have ended."""
+        """Fetch and start jobs until stopped."""
         failures = 0
         loop = asyncio.get_running_loop()
         while not self._stopping:
@@ -119,6 +120,12 @@ class Producer:
                     error,
                     extra={"queue": self.queue, "failures": failures},
                 )
+            except asyncio.CancelledError:
+                self._doubtful_until = math.inf
+                raise
+
+    async def drain(self) -> None:
+        """Wait until all jobs that were started have ended; call it when `run` has ended, however that was."""
         while self._running:
             self._changed.clear()
             await self._changed.wait()

@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +46,7 @@ class Service:
         self._client = client
         self._context = context
         self._producers: dict[str, Producer] = {}
-        self._draining: list[asyncio.Task[None]] = []
+        self._fetching: list[asyncio.Task[None]] = []
         self._background: list[asyncio.Task[None]] = []
         self._saving: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -122,7 +123,7 @@ class Service:
                 extensions=self._client.extensions,
             )
             self._producers[name] = producer
-            self._draining.append(self._task(f"producer-{name}", producer.run()))
+            self._fetching.append(self._task(f"producer-{name}", producer.run()))
 
     async def _stop(self) -> None:
         running = sum(producer.running for producer in self._producers.values())
@@ -133,7 +134,8 @@ class Service:
             logger.info("client stopping", extra={"client_id": self._client.id})
         for producer in self._producers.values():
             producer.stop()
-        await asyncio.gather(*self._draining, return_exceptions=True)
+        await asyncio.gather(*self._fetching, return_exceptions=True)
+        await asyncio.gather(*(producer.drain() for producer in self._producers.values()), return_exceptions=True)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -141,6 +143,9 @@ class Service:
         if self._saving is not None:
             self._completer.close(give_up_at=asyncio.get_running_loop().time() + FINALIZE_SECONDS)
             await asyncio.gather(self._saving, return_exceptions=True)
+            if self._saving.cancelled():  # by somebody who cancels all tasks; what they leave is saved all the same
+                with suppress(Exception):
+                    await self._completer.run()
         await self._store.close()
         if not self.completed.done():
             self.completed.set_result(None)

@@ -245,12 +245,13 @@ async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:
         if not future.done():
             call.abandon()
             await asyncio.wait([future], timeout=GRACE_SECONDS)
-        if not future.done():
-            future.cancel()
-            raise DatabaseError(
-                f"the database did not answer within {seconds:g} s; whether it did what was asked is unknown",
-                error_class=ErrorClass.CONNECTION_LOST,
-            )
+            # An answer that came in at the last moment counts; an error now is only the end of the connection.
+            if not future.done() or future.cancelled() or future.exception() is not None:
+                future.cancel()
+                raise DatabaseError(
+                    f"the database did not answer within {seconds:g} s; whether it did what was asked is unknown",
+                    error_class=ErrorClass.CONNECTION_LOST,
+                )
     except asyncio.CancelledError:
         call.abandon()
         future.cancel()

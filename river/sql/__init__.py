@@ -42,9 +42,12 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
         ...
 
     def job_give_back(
-        self, queue: str, *, client_id: str, since: datetime, in_hand: Collection[int]
+        self, queue: str, *, client_id: str, since: datetime, until: datetime, in_hand: Collection[int]
     ) -> Query[list[int]]:
-        """Make available again what *client_id* has claimed of *queue* and does not have *in_hand*; their ids."""
+        """Make available what *client_id* claimed of *queue* between two times and does not have *in_hand*; their ids.
+
+        *until* is a time of the server's, before the statement is sent.
+        """
         ...
 
     def job_complete(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:

@@ -105,6 +105,7 @@ WHERE state = 'running'
     AND queue = CAST(:queue AS text)
     AND attempted_by[cardinality(attempted_by)] = CAST(:client_id AS text)
     AND attempted_at >= CAST(CAST(:since AS text) AS timestamptz)
+    AND attempted_at < CAST(CAST(:until AS text) AS timestamptz)
     AND id <> ALL(CAST(CAST(:in_hand AS text) AS bigint[]))
 RETURNING id
 """
@@ -293,13 +294,14 @@ class Postgres:
         return self._query(_CLAIM, {"queue": queue, "client_id": client_id}, decode.claimed, limit)
 
     def job_give_back(
-        self, queue: str, *, client_id: str, since: datetime, in_hand: Collection[int]
+        self, queue: str, *, client_id: str, since: datetime, until: datetime, in_hand: Collection[int]
     ) -> Query[list[int]]:
-        """Make available again what *client_id* has claimed of *queue* and does not have *in_hand*; their ids."""
+        """Make available what *client_id* claimed of *queue* meanwhile and does not have *in_hand*; their ids."""
         parameters: dict[str, Value] = {
             "queue": queue,
             "client_id": client_id,
             "since": instant_text(since),
+            "until": instant_text(until),
             "in_hand": f"{{{','.join(map(str, in_hand))}}}",
         }
         return self._query(_GIVE_BACK, parameters, decode.ids)
