@@ -7,6 +7,7 @@ runtime's deadlines are shortened, because what is claimed here is that there ar
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from collections import Counter
@@ -41,6 +42,17 @@ from tests.support.clients import (
     working,
 )
 from tests.support.proxy import Proxy, proxy_to
+
+# A library whose connection is cut in the middle of something leaves its socket to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def its_own_garbage() -> Iterator[None]:
+    """What such a test leaves behind is collected here, and not in somebody else's test."""
+    yield
+    gc.collect()
+
 
 every_driver = pytest.mark.parametrize("way", NATURAL_WAYS, ids=str)
 both = pytest.mark.parametrize("way", [BLOCKING, ASYNCIO], ids=str)

@@ -11,17 +11,23 @@ in a thread of its own, so that it serves blocking tests and those that block th
 
 from __future__ import annotations
 
-import asyncio
+import selectors
+import socket
+import struct
 import threading
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from queue import SimpleQueue
 
 from sqlalchemy import make_url
 
 from tests.support.urls import DEFAULT_PORT, _libpq
 
-T = TypeVar("T")
+_RESET = struct.pack("ii", 1, 0)
+"""Linger for no time: closing sends a reset."""
+
+_SEND_SECONDS = 10.0
 
 
 class Proxy:
@@ -33,12 +39,18 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         self._target = url
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._passes = asyncio.Event()
-        self._links: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._server: asyncio.Server | None = None
+        self._selector = selectors.DefaultSelector()
+        self._commands: SimpleQueue[tuple[Callable[[], None], Future[None]]] = SimpleQueue()
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._listener: socket.socket | None = None
         self._port = 0
+        # Below here, all belongs to the thread.
+        self._passes = True
+        self._ends = False
+        self._held: list[socket.socket] = []
+        self._peers: dict[socket.socket, socket.socket] = {}
 
     @property
     def url(self) -> str:
@@ -49,20 +61,19 @@ class Proxy:
 
     def cut(self) -> None:
         """Reset what is established."""
-        self._call(self._cut())
+        self._call(self._cut)
 
     def refuse(self) -> None:
         """Reset what is established, and refuse what is new."""
-        self._call(self._refuse())
+        self._call(self._refuse)
 
     def blackhole(self) -> None:
         """Let nothing pass, and say nothing."""
-        self._loop.call_soon_threadsafe(self._passes.clear)
-        self._call(asyncio.sleep(0))
+        self._call(self._blackhole)
 
     def heal(self) -> None:
         """Work again."""
-        self._call(self._heal())
+        self._call(self._heal)
 
     def open(self) -> None:
         """Begin to listen."""
@@ -71,73 +82,112 @@ class Proxy:
 
     def close(self) -> None:
         """End everything."""
-        self.refuse()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._call(self._end)
         self._thread.join()
-        self._loop.close()
+        self._selector.close()
+        self._wake.close()
+        self._woken.close()
 
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+    def _call(self, command: Callable[[], None]) -> None:
+        done: Future[None] = Future()
+        self._commands.put((command, done))
+        self._wake.send(b"!")
+        done.result(30)
 
-    async def _heal(self) -> None:
-        self._passes.set()
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self._port)
-            self._port = self._server.sockets[0].getsockname()[1]
+    def _run(self) -> None:
+        while not self._ends:
+            for key, _ in self._selector.select():
+                self._serve(key.fileobj)
 
-    async def _refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        await self._cut()
+    def _serve(self, ready: object) -> None:
+        if ready is self._woken:
+            self._woken.recv(1)
+            command, done = self._commands.get()
+            try:
+                command()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+        elif self._listener is not None and ready is self._listener:
+            client, _ = self._listener.accept()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            if self._passes:
+                self._link(client)
+            else:
+                self._held.append(client)
+        elif isinstance(ready, socket.socket) and ready in self._peers:
+            self._forward(ready)
 
-    async def _cut(self) -> None:
-        links = dict(self._links)
-        for task, writer in links.items():
-            task.cancel()
-            writer.transport.abort()
-        await asyncio.gather(*links, *(writer.wait_closed() for writer in links.values()), return_exceptions=True)
+    def _link(self, client: socket.socket) -> None:
+        server = self._connect()
+        for one, other in ((client, server), (server, client)):
+            one.settimeout(_SEND_SECONDS)
+            self._peers[one] = other
+            self._selector.register(one, selectors.EVENT_READ)
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:  # it was refused meanwhile
-            writer.transport.abort()
-            return
-        task = asyncio.create_task(self._link(reader, writer))
-        self._links[task] = writer
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._links.pop(task).transport.abort()
-
-    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._passes.wait()
-        server_reader, server_writer = await self._connect()
-        pumps = [
-            asyncio.create_task(self._pump(reader, server_writer)),
-            asyncio.create_task(self._pump(server_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            server_writer.transport.abort()
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    def _connect(self) -> socket.socket:
         parsed = make_url(self._target)
         host = str(parsed.query.get("host", parsed.host))
         port = int(str(parsed.query.get("port", parsed.port or DEFAULT_PORT)))
         if host.startswith("/"):
-            return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
-        return await asyncio.open_connection(host, port)
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{host}/.s.PGSQL.{port}")
+            return server
+        return socket.create_connection((host, port))
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(65_536):
-                await self._passes.wait()
-                writer.write(data)
-                await writer.drain()
+    def _forward(self, source: socket.socket) -> None:
+        if not self._passes:  # it was ready before the network failed
+            return
+        data = b""
+        with suppress(OSError):
+            data = source.recv(65_536)
+            self._peers[source].sendall(data)
+            if data:
+                return
+        self._unlink(source)
+
+    def _unlink(self, end: socket.socket) -> None:
+        for each in (end, self._peers[end]):
+            del self._peers[each]
+            with suppress(KeyError):  # in a black hole nobody is registered
+                self._selector.unregister(each)
+            each.close()
+
+    def _cut(self) -> None:
+        while self._peers:
+            self._unlink(next(iter(self._peers)))
+        while self._held:
+            self._held.pop().close()
+
+    def _refuse(self) -> None:
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+        self._cut()
+
+    def _blackhole(self) -> None:
+        if self._passes:
+            self._passes = False
+            for end in self._peers:
+                self._selector.unregister(end)
+
+    def _heal(self) -> None:
+        if not self._passes:
+            self._passes = True
+            for end in self._peers:
+                self._selector.register(end, selectors.EVENT_READ)
+            while self._held:
+                self._link(self._held.pop())
+        if self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", self._port), backlog=256)
+            self._port = self._listener.getsockname()[1]
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _end(self) -> None:
+        self._refuse()
+        self._ends = True
 
 
 @contextmanager
