@@ -6,8 +6,9 @@ Where a wake-up is the claim, the client polls once in a minute, and the tests w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
 import psycopg
@@ -19,7 +20,8 @@ from sqlalchemy.orm import Session
 from river import AsyncClient, Client, QueueConfig
 from river.driver import driver_for
 from river.runtime.notifier import INSERT_TOPIC, Notifier
-from river.runtime.store import store_for
+from river.runtime.store import ThreadedStore, store_for
+from river_psycopg import PsycopgDriver
 from tests.support.clients import (
     ASYNC_SOURCES,
     ASYNCIO,
@@ -281,3 +283,40 @@ async def test_a_client_whose_listener_is_terminated_is_woken_again(
             await eventually(lambda: set(bench.jobs.sessions(schema, LISTENING)) - seen, "it listens again")
             await bench.jobs.until(await bench.insert(Note()), "completed")
     assert sum("not listening for notifications" in message for message in caplog.messages) == 2
+
+
+async def test_a_listener_that_is_connected_after_nobody_waits_for_it_is_closed() -> None:
+    """The connection is being made in a thread when the client stops; the gates put the two in either order."""
+    may_enter, entered, left = threading.Event(), threading.Event(), threading.Event()
+
+    class Manager(AbstractContextManager[Any]):
+        def __enter__(self) -> Any:
+            assert may_enter.wait(30)
+            entered.set()
+            return None
+
+        def __exit__(self, *_: object) -> None:
+            left.set()
+
+    class LateDriver(PsycopgDriver):
+        def __init__(self) -> None:
+            """Without a pool: it only listens."""
+
+        def listen(self, channels: Sequence[str]) -> Any:
+            return Manager()
+
+    late = ThreadedStore(LateDriver())
+
+    async def listen() -> None:
+        async with late.listen(["x"]):
+            pytest.fail("nobody waits for it")
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    may_enter.set()
+    assert await asyncio.to_thread(entered.wait, 30)
+    assert await asyncio.to_thread(left.wait, 30)
+    await late.close()

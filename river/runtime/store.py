@@ -153,7 +153,13 @@ class ThreadedStore:
         threads = Threads("river-listener", 1)
         manager = self._driver.listen(channels)
         try:
-            listener = await threads.future(manager.__enter__)
+            entry = _Entry(manager)
+            try:
+                listener = await threads.future(entry.enter)
+            except asyncio.CancelledError:
+                if entry.abandon():
+                    await asyncio.wait([threads.future(lambda: _leave(manager))], timeout=GRACE_SECONDS)
+                raise
             try:
                 yield _ThreadedListener(listener, threads)
             finally:
@@ -176,6 +182,34 @@ class ThreadedStore:
         with self._driver.autocommit() as executor:
             with call.on(executor):
                 return run(executor, operation)
+
+
+class _Entry:
+    """Enters a listener's context in a thread, and leaves it there if nobody waits for it any more.
+
+    A connection that is made after the client has stopped would otherwise stay open.
+    """
+
+    def __init__(self, manager: AbstractContextManager[Listener]) -> None:
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._entered = False
+        self._abandoned = False
+
+    def enter(self) -> Listener:
+        """Enter, in the thread."""
+        listener = self._manager.__enter__()
+        with self._lock:
+            self._entered, abandoned = True, self._abandoned
+        if abandoned:
+            _leave(self._manager)
+        return listener
+
+    def abandon(self) -> bool:
+        """Wait for it no more, in the loop; whether it has been entered, so that it is the caller's to leave."""
+        with self._lock:
+            self._abandoned = True
+            return self._entered
 
 
 class _ThreadedListener:
