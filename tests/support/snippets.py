@@ -55,7 +55,9 @@ class Running:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._lines.put(line.strip())
+            # Two threads that print at once may put their line ends beside each other.
+            if line.strip():
+                self._lines.put(line.strip())
         self._lines.put("")
 
 
