@@ -632,9 +632,9 @@ async def test_an_attempt_that_is_cancelled_before_its_first_step_is_a_failed_at
 def test_an_asyncio_client_works_in_a_second_event_loop_after_the_first_ended_without_a_stop(
     database_url: str, schema: str, jobs: Jobs, library: str
 ) -> None:
-    url = database_url
+    url = named(database_url, schema)
     if library == "asyncpg":
-        url = with_driver(database_url, "postgresql+asyncpg").render_as_string(hide_password=False)
+        url = with_driver(url, "postgresql+asyncpg").render_as_string(hide_password=False)
     workers = workers_of("async def", lambda *_: None)
     client = AsyncClient(url, schema=schema, workers=workers, queues={"default": 2}, fetch_poll_interval=0.1)
     bench = Bench(client, jobs, None)
@@ -654,6 +654,7 @@ def test_an_asyncio_client_works_in_a_second_event_loop_after_the_first_ended_wi
         asyncio.run(part())
     gc.collect()
     assert jobs.states() == Counter({"completed": 4})
+    jobs.terminate(jobs.sessions(schema))  # of the loops that ended in the middle of a call
 
 
 async def test_many_threads_may_stop_a_blocking_client_at_once(database_url: str, schema: str) -> None:

@@ -123,9 +123,14 @@ async def test_a_due_job_that_the_scheduler_finds_wakes_a_client(database_url: s
 async def test_a_notification_wakes_only_the_queue_that_it_names(database_url: str, schema: str, way: Way) -> None:
     queues: dict[str, int | QueueConfig] = {"default": 2, "other": 2}
     async with listening(way, database_url, schema, queues=queues) as bench:
-        silent = bench.jobs.add(queue="other")
-        await bench.jobs.until(await bench.insert(Note()), "completed")
-        assert bench.jobs.row(silent)["state"] == "available"
+        # More than once, because a client that has just begun to listen looks into all of its queues.
+        for _ in range(5):
+            silent = bench.jobs.add(queue="other")
+            for _ in range(3):
+                await bench.jobs.until(await bench.insert(Note()), "completed")
+            if bench.jobs.row(silent)["state"] == "available":
+                return
+        pytest.fail("the other queue was looked into each time")
 
 
 @both
