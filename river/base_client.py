@@ -6,6 +6,7 @@ return a value, with an asyncio one an awaitable of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
@@ -46,6 +47,7 @@ class BaseClient:
 
     def __init__(self, source: object, colour: Colour, options: ConfigOptions) -> None:
         self.config = Config.of(options)
+        self.made_in_process = os.getpid()
         self.extensions = Extensions(self.config.hooks, self.config.middleware)
         self._driver: AnyDriver | None = None if source is None else driver_for(source, colour)
         self._dialects: dict[Database, Dialect] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypedDict
 
-from typing_extensions import TypeVar, Unpack
+from typing_extensions import TypeVar
 
 from .args import Args, bad_text, check_text, culprit_in, encode
 from .errors import InvalidJobError, near
@@ -296,7 +296,6 @@ __all__ = [
     "InsertOptions",
     "InsertOpts",
     "InsertParams",
-    "Unpack",
     "check",
     "check_changed",
     "check_queue_name",

@@ -180,7 +180,6 @@ _record = msgspec.json.Decoder(_Recorded)
 _at = msgspec.json.Decoder(datetime)
 _attempt = msgspec.json.Decoder(int)
 _text = msgspec.json.Decoder(str)
-D = TypeVar("D")
 
 
 def _attempt_error(raw: Raw) -> AttemptError:

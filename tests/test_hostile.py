@@ -798,3 +798,33 @@ async def test_sets_and_times_are_read_back_as_they_were_written(database_url: s
         for args in (first, second):
             await bench.jobs.until(await bench.insert(args), "completed")
     assert seen == [first, second]
+
+
+@both
+async def test_a_client_that_was_made_before_a_fork_gives_nothing_back(
+    database_url: str, schema: str, way: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its siblings go by the same id, and what they have in hand is not its own."""
+    given_back: list[str] = []
+    give_back = work.give_back
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        given_back.append(str(kwargs["client_id"]))
+        return give_back(*args, **kwargs)
+
+    monkeypatch.setattr(work, "give_back", noted)
+    monkeypatch.setattr(producer, "CLAIM_SECONDS", 0.2)
+    monkeypatch.setattr(store, "GRACE_SECONDS", 0.1)
+    for made_here in (True, False):
+        given_back.clear()
+        caplog.clear()
+        async with made(way, database_url, schema, workers=workers_of("def", lambda *_: None)) as bench:
+            if not made_here:
+                bench.client.made_in_process = -1
+            await bench.start()
+            with psycopg.connect(database_url) as locking:
+                locking.execute(f"LOCK TABLE {schema}.river_job".encode())
+                await eventually(lambda: "could not be fetched" in caplog.text, "a claim fails")
+            await still_works(bench)
+            await bench.stop()
+        assert bool(given_back) is made_here

@@ -43,6 +43,7 @@ class Producer:
         config: How, with nothing left open.
         client_id: Whom the claims are for.
         since: When the client started, by the database's clock.
+        gives_back: Whether claims without an answer are looked for; not if others may go by the same id.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Producer:
         *,
         client_id: str,
         since: datetime,
+        gives_back: bool,
         store: Store,
         sql: Dialect,
         executor: Executor,
@@ -62,6 +64,7 @@ class Producer:
         self._slots = config.max_workers
         self._client_id = client_id
         self._since = since
+        self._gives_back = gives_back
         self._doubtful_until = 0.0
         self._store = store
         self._sql = sql
@@ -137,7 +140,7 @@ class Producer:
 
         Not once but for a while, because a server that waits for a lock does not notice that nobody waits for it.
         """
-        if asyncio.get_running_loop().time() >= self._doubtful_until:
+        if not self._gives_back or asyncio.get_running_loop().time() >= self._doubtful_until:
             return
         in_hand = self._completer.in_hand
         operation = work.give_back(self._sql, self.queue, client_id=self._client_id, since=self._since, in_hand=in_hand)

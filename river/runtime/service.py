@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -116,6 +117,8 @@ class Service:
                 queue,
                 client_id=self._client.id,
                 since=greeting.now,
+                # After a fork, the parent and its other children go by the same id, and have jobs that are not ours.
+                gives_back=self._client.made_in_process == os.getpid(),
                 store=self._store,
                 sql=sql,
                 executor=executor,
