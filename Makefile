@@ -12,7 +12,7 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 SERVER = $(BIN)/python -m river.testing.server --
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed-demo ## See a job inserted and worked, on a server that is started for it
 	@$(SERVER) $(BIN)/python examples/quickstart/demo.py
@@ -20,6 +20,9 @@ demo: $(VENV)/.installed-demo ## See a job inserted and worked, on a server that
 test: check ## Run all checks, then the whole test suite
 	@echo "pytest"
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+test-interop: $(VENV)/.installed ## Test against Go's River, which is built for it; needs Go and the internet
+	@$(BIN)/python -m pytest -m interop tests/interop
 
 check: $(VENV)/.installed ## Check style, types and layers
 	@echo "ruff check"
@@ -68,4 +71,4 @@ $(BIN)/python:
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-interop check format bench clean

@@ -12,7 +12,7 @@ from typing import Final
 
 import psycopg
 
-from river.sql.migration.postgres import install_sql
+import river
 
 KIND: Final = "benchmark_noop"
 
@@ -30,8 +30,7 @@ def scratch_schema(url: str) -> Generator[str]:
     with connect(url) as connection:
         connection.execute(f'CREATE SCHEMA "{schema}"')
         try:
-            for statement in install_sql(schema):
-                connection.execute(statement)
+            river.Migrator(url, schema=schema).up()
             yield schema
         finally:
             connection.execute(f'DROP SCHEMA "{schema}" CASCADE')

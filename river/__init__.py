@@ -24,6 +24,8 @@ from .errors import (
     InvalidJobError,
     JobNotFoundError,
     JobNotRunningError,
+    MigrationError,
+    NewerSchemaError,
     NotInWorkerError,
     RiverError,
     SwallowedError,
@@ -35,6 +37,7 @@ from .errors import (
 from .hook import Hook, Middleware
 from .insert import InsertManyParams, InsertOpts, InsertParams
 from .job import AttemptError, InsertResult, Job, JobRow, JobState
+from .migrator import AsyncMigrator, MigrationStep, Migrator
 from .outcome import JobCancel, JobDiscard, JobSnooze, WorkCancelled
 from .retry import DefaultRetryPolicy, RetryPolicy
 from .worker import Worker, Workers
@@ -42,6 +45,7 @@ from .worker import Worker, Workers
 __all__ = [
     "Args",
     "AsyncClient",
+    "AsyncMigrator",
     "AttemptError",
     "CancelReason",
     "CancellationToken",
@@ -71,6 +75,10 @@ __all__ = [
     "JobSnooze",
     "JobState",
     "Middleware",
+    "MigrationError",
+    "MigrationStep",
+    "Migrator",
+    "NewerSchemaError",
     "NotInWorkerError",
     "QueueConfig",
     "RetryPolicy",

@@ -71,8 +71,8 @@ class BaseClient:
         if error.error_class is ErrorClass.UNDEFINED_TABLE:
             where = f"the schema {self.config.schema!r}" if self.config.schema else "the search_path"
             raise DatabaseError(
-                f"River's tables are not in {where} of this database: make them with the statements that "
-                f"river.sql.migration.postgres.install_sql gives, or correct the client's schema option ({error})",
+                f"River's tables are not in {where} of this database: make them with `river migrate-up` or "
+                f"river.Migrator(...).up(), or correct the client's schema option ({error})",
                 sqlstate=error.sqlstate,
                 error_class=error.error_class,
             ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -14,9 +13,9 @@ from .hook import Hook, Middleware
 from .insert import check_queue_name
 from .retry import DefaultRetryPolicy, RetryPolicy
 from .shapes import is_collection, is_mapping
+from .sql.names import check_schema
 from .worker import Workers
 
-_SCHEMA = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _SMALLINT_MAX = 32_767
 
 
@@ -88,7 +87,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _check_id(self.id)
-        _check_schema(self.schema)
+        check_schema(self.schema)
         _whole("max_attempts", self.max_attempts, 1, _SMALLINT_MAX)
         cooldown, poll = seconds("fetch_cooldown", self.fetch_cooldown), self._poll_seconds()
         if poll < cooldown:
@@ -178,16 +177,6 @@ def default_id(now: datetime) -> str:
 def _check_id(value: object) -> None:
     if not isinstance(value, str) or not value or len(value.encode(errors="replace")) > 100 or "\x00" in value:
         raise ConfigurationError(f"id must be a text of 1 to 100 bytes, not {value!r}")
-
-
-def _check_schema(value: object) -> None:
-    if value is None:
-        return
-    # 46: with a dot and the longest topic, river_leadership, it makes a channel name of PostgreSQL's 63 bytes.
-    if not isinstance(value, str) or len(value) > 46 or not _SCHEMA.fullmatch(value):
-        raise ConfigurationError(
-            f"schema must be 1 to 46 ASCII letters, digits or '_' and not begin with a digit, unlike {value!r}"
-        )
 
 
 def _whole(option: str, value: object, lowest: int, highest: int) -> None:

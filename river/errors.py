@@ -15,6 +15,8 @@
     ├── SwallowedError             a middleware kept an exception that it must let pass
     ├── NotInWorkerError           only a worker can do this, and only for its own job
     ├── ClientStateError           not in this state of the client (not started, stopping, stopped)
+    ├── MigrationError             a version of the schema could not be applied or reverted
+    │   └── NewerSchemaError           a newer River has migrated this database
     └── DatabaseError              a statement of River's own failed in River's own transaction
 
 An error of the database on a connection or session that the *host* holds is not wrapped: it passes through as
@@ -132,6 +134,34 @@ class NotInWorkerError(RiverError):
 
 class ClientStateError(RiverError):
     """The client cannot do this in the state that it is in."""
+
+
+class MigrationError(RiverError):
+    """A version of River's schema could not be applied or reverted; its transaction was rolled back.
+
+    The versions before it stay as they are, so that the same call goes on from there once the cause is mended.
+
+    Attributes:
+        version: The version that failed.
+    """
+
+    def __init__(self, message: str, *, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+class NewerSchemaError(MigrationError):
+    """The database is at a version of a line that this library does not know; nothing was changed.
+
+    Clients work on it all the same. To revert or validate it, upgrade the library.
+    """
+
+    def __init__(self, line: str, version: int, known: int) -> None:
+        super().__init__(
+            f"the database is at version {version} of the line {line!r}, and this library knows those up to {known}: "
+            "upgrade river-jobs, or use the program that migrated it",
+            version=version,
+        )
 
 
 class ErrorClass(Enum):

@@ -53,10 +53,10 @@ def schema_connection(database_url: str) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 def schema(schema_connection: psycopg.Connection) -> Iterator[str]:
     """The name of a schema that holds River's tables and is dropped after the test."""
-    from river.sql.migration.postgres import install_sql
+    from tests.support.schemas import creation
 
     name = f"river_t_{uuid.uuid4().hex}"
-    run_script(schema_connection, [f"CREATE SCHEMA {name}", *install_sql(name)])
+    run_script(schema_connection, [f"CREATE SCHEMA {name}", *creation(name)])
     yield name
     run_script(schema_connection, [f"DROP SCHEMA {name} CASCADE"])
 

@@ -27,7 +27,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from river import AsyncClient, Client, InsertManyParams, InsertOpts, InvalidJobError, JobArgs, JobRow, JobState
 from river.args import any_json
 from river.nesting import DEEPEST
-from river.sql.migration.postgres import install_sql
+from tests.conftest import run_script
+from tests.support.schemas import creation
 from tests.support.urls import with_driver
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -503,9 +504,7 @@ def mixed_case_schema(connection: psycopg.Connection, database_url: str) -> Iter
     name = f"River_Mixed_{secrets.token_hex(4)}"
     with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
-        with owner.transaction():
-            for statement in install_sql(name):
-                owner.execute(statement.encode())
+        run_script(owner, creation(name))
         yield name
         connection.rollback()  # its locks would be in the way
         owner.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))

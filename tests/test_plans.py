@@ -50,11 +50,11 @@ class Stale:
 
 @pytest.fixture(scope="module")
 def stale(database_url: str, schema_connection: psycopg.Connection) -> Iterator[Stale]:
-    from river.sql.migration.postgres import install_sql
     from tests.conftest import run_script
+    from tests.support.schemas import creation
 
     schema = f"river_t_{uuid.uuid4().hex}"
-    run_script(schema_connection, [f"CREATE SCHEMA {schema}", *install_sql(schema)])
+    run_script(schema_connection, [f"CREATE SCHEMA {schema}", *creation(schema)])
     with jobs_of(database_url, schema) as jobs:
         jobs.execute("ALTER TABLE {job} SET (autovacuum_enabled = off)")
         jobs.execute(_FILL.replace("80000", "800").replace("'running'", "'available'"))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import river
 from examples.quickstart.models import Base, engine
-from river.sql.migration.postgres import install_sql
 
 
 def main() -> None:
-    """Make all tables in one transaction."""
-    with engine.begin() as connection:
-        # None: in the first schema of the search path, which is `public` unless somebody says otherwise.
-        for statement in install_sql(None):
-            connection.exec_driver_sql(statement)
-        Base.metadata.create_all(connection)
+    """Make all tables; those that are there already stay as they are."""
+    river.Migrator(engine).up()
+    Base.metadata.create_all(engine)
 
 
 if __name__ == "__main__":

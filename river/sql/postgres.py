@@ -27,6 +27,7 @@ from ..job import JobRow, UndecodableJob
 from ..operation import Query, Rows, Statement, Value
 from . import decode, document
 from .decode import Greeting
+from .names import qualifier
 
 T = TypeVar("T")
 
@@ -271,7 +272,7 @@ class Postgres:
 
     def __init__(self, schema: str | None) -> None:
         self._names = {
-            "schema": "" if schema is None else f'"{schema}".',
+            "schema": qualifier(schema),
             "channel_prefix": "coalesce(current_schema(), '')" if schema is None else f"'{schema}'",
         }
         self._texts: dict[tuple[str, int], str] = {}

@@ -1,9 +1,10 @@
 """What PostgreSQL's catalogue says about one schema, as plain JSON values.
 
-The form is that of tests/fixtures/schema_postgres_v7.json, so that ``==`` compares a database with River's
-own migrations. Three things are made alike: names are written as if the schema were ``public`` and on the
-search path, whatever both are; the NOT NULL constraints that PostgreSQL 18 lists, and 15 does not, are left
-out (the columns say it); lists are in order of name, columns in order of position.
+The form is that of tests/fixtures/schema_postgres.json, so that ``==`` compares a database with what River's own
+migrations leave after each step. Four things are made alike: names are written as if the schema were ``public``
+and on the search path, whatever both are; the NOT NULL constraints that PostgreSQL 18 lists, and 15 does not, are
+left out (the columns say it); lists are in order of name, columns in order of position; a position counts the
+columns that are there, and not those that were dropped before.
 """
 
 from __future__ import annotations
@@ -19,13 +20,36 @@ if TYPE_CHECKING:
 
 Catalogue = dict[str, Any]
 
-_FIXTURE = Path(__file__).parent.parent / "fixtures" / "schema_postgres_v7.json"
+_FIXTURE = Path(__file__).parent.parent / "fixtures" / "schema_postgres.json"
+
+# Later ones change nothing but the recorded version.
+_LAST_CHANGE = 7
 
 
 def expected() -> Catalogue:
-    """The catalogue that River's own migrations leave."""
+    """The catalogue that all of River's own migrations leave."""
+    return after_up(_LAST_CHANGE)
+
+
+def after_up(version: int) -> Catalogue:
+    """The catalogue that River's own migrations up to *version* leave."""
+    value: Catalogue = _fixture()["versions"][str(min(version, _LAST_CHANGE))]
+    return value
+
+
+def after_down(version: int) -> Catalogue:
+    """The catalogue that is left when River's own migrations have gone up to the last and down through *version*.
+
+    It is not that of the version before everywhere: a label of an enum, for one, cannot be taken away.
+    """
+    if version > _LAST_CHANGE:
+        return after_up(version - 1)
+    value: Catalogue = _fixture()["down"][f"after_down_{version}"]
+    return value
+
+
+def _fixture() -> Catalogue:
     value: Catalogue = json.loads(_FIXTURE.read_text(encoding="utf-8"))
-    del value["source"]
     return value
 
 
@@ -83,7 +107,7 @@ ORDER BY relname
 """
 
 _COLUMNS = """
-SELECT attnum AS position, attname AS name, format_type(atttypid, atttypmod) AS type,
+SELECT row_number() OVER (ORDER BY attnum) AS position, attname AS name, format_type(atttypid, atttypmod) AS type,
   pg_get_expr(adbin, adrelid) AS default, NOT attnotnull AS nullable
 FROM pg_attribute
 LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum

@@ -1,222 +1,134 @@
-"""River's schema on PostgreSQL: version 8 of the line ``main``, created in one go.
-
-In: the name of an empty schema that the caller has made, or None for the first one on the search path. Out:
-single statements, in order, without parameters. They may run in one transaction, under any search path.
-
-The result is, object for object, what River's own migrations 1 to 8 leave behind, and ``river_migration``
-records all eight, so that a migrator finds nothing left to do. Nothing here upgrades an older schema, removes
-one, or asks what is there.
-"""
+"""What has been applied to a PostgreSQL schema, and the lock that lets one process at a time apply more."""
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from dataclasses import dataclass
 
-LINE: Final = "main"
-VERSION: Final = 8
+from ...operation import Query, Rows, Statement, Value
+from .. import decode
+from ..names import qualifier
 
-# In the enum's order, which is also that of the bits in ``unique_states``, counted from the right.
-_STATES: Final = (
-    "available",
-    "cancelled",
-    "completed",
-    "discarded",
-    "pending",
-    "retryable",
-    "running",
-    "scheduled",
+# Without a schema's name it is the one in which the session's search path finds a ledger, else the first one on it.
+_PLACE = """\
+WITH place AS (
+    SELECT coalesce(
+        CAST(:schema AS text),
+        (
+            SELECT CAST(nspname AS text)
+            FROM pg_class
+            JOIN pg_namespace ON pg_namespace.oid = relnamespace
+            WHERE pg_class.oid = to_regclass('river_migration')
+        ),
+        CAST(current_schema() AS text)
+    ) AS schema
 )
-
-# What every River client accepts. A notification channel begins with it, and may have 63 bytes in PostgreSQL.
-_SCHEMA_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,45}", re.ASCII)
-
-
-def install_sql(schema: str | None) -> list[str]:
-    """The statements that create version 8 in an empty *schema*.
-
-    Raises:
-        ValueError: *schema* is no name that every River client accepts.
-    """
-    at = _qualifier(schema)
-    return [
-        _job_state(at),
-        _job_state_in_bitmask(at),
-        _job(at),
-        *_job_indexes(at),
-        _leader(at),
-        _migration(at),
-        _notification(at),
-        *_notification_indexes(at),
-        _queue(at),
-        _versions(at),
-    ]
-
-
-def _qualifier(schema: str | None) -> str:
-    """What stands in front of a name: a quoted schema and a dot, or nothing."""
-    if schema is None:
-        return ""
-    if _SCHEMA_NAME.fullmatch(schema) is None:
-        raise ValueError(f"schema {schema!r} must be 1 to 46 ASCII letters, digits or underscores, not a digit first")
-    return f'"{schema}".'
-
-
-def _job_state(at: str) -> str:
-    # All labels from the start: one that is added later cannot be used before it is committed.
-    labels = ",\n  ".join(f"'{state}'" for state in _STATES)
-    return f"CREATE TYPE {at}river_job_state AS ENUM (\n  {labels}\n)"
-
-
-def _job_state_in_bitmask(at: str) -> str:
-    # The body needs no search path: labels take the type of `state`, and get_bit() is always visible.
-    # get_bit() counts from the left.
-    last = len(_STATES) - 1
-    branches = "\n    ".join(
-        f"WHEN '{state}' THEN get_bit(bitmask, {last - place}) = 1" for place, state in enumerate(_STATES)
+SELECT
+    place.schema,
+    EXISTS (SELECT FROM pg_namespace WHERE nspname = place.schema),
+    EXISTS (
+        SELECT
+        FROM pg_class
+        JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname = place.schema AND relname = 'river_migration'
     )
-    return f"""
-CREATE FUNCTION {at}river_job_state_in_bitmask(bitmask bit(8), state {at}river_job_state)
-RETURNS boolean
-LANGUAGE sql
-IMMUTABLE
-AS $$
-  SELECT CASE state
-    {branches}
-    ELSE false
-  END
-$$""".strip()
+FROM place
+"""
+
+# The row as JSON, because the column `line` is not there before version 5; everything is of the line main then.
+_VERSIONS = """\
+SELECT version
+FROM {at}river_migration AS ledger
+WHERE coalesce(to_jsonb(ledger) ->> 'line', 'main') = CAST(:line AS text)
+ORDER BY version
+"""
+
+# In FROM, so that a row comes back that every library can read: the function's own result has no type.
+_LOCK = """\
+SELECT true
+FROM pg_advisory_xact_lock(hashtextextended('river_migration ' || CAST(:schema AS text), 0))
+"""
+
+_TIMEOUTS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+
+_SET_TIMEOUTS = """\
+SELECT
+    set_config('lock_timeout', CAST(:lock AS text), true),
+    set_config('statement_timeout', CAST(:statement AS text), true)
+"""
 
 
-def _job(at: str) -> str:
-    # The order of the columns is that of River's migrations, which added the unique ones last.
-    return f"""
-CREATE TABLE {at}river_job (
-  id bigserial NOT NULL,
-  state {at}river_job_state NOT NULL DEFAULT 'available',
-  attempt smallint NOT NULL DEFAULT 0,
-  max_attempts smallint NOT NULL DEFAULT 25,
-  attempted_at timestamptz,
-  created_at timestamptz NOT NULL DEFAULT now(),
-  finalized_at timestamptz,
-  scheduled_at timestamptz NOT NULL DEFAULT now(),
-  priority smallint NOT NULL DEFAULT 1,
-  args jsonb NOT NULL,
-  attempted_by text[],
-  errors jsonb[],
-  kind text NOT NULL,
-  metadata jsonb NOT NULL DEFAULT '{{}}',
-  queue text NOT NULL DEFAULT 'default',
-  tags varchar(255)[] NOT NULL DEFAULT '{{}}',
-  unique_key bytea,
-  unique_states bit(8),
-  CONSTRAINT river_job_pkey PRIMARY KEY (id),
-  CONSTRAINT finalized_or_finalized_at_null CHECK (
-    (finalized_at IS NULL AND state NOT IN ('cancelled', 'completed', 'discarded'))
-    OR (finalized_at IS NOT NULL AND state IN ('cancelled', 'completed', 'discarded'))
-  ),
-  CONSTRAINT kind_length CHECK (char_length(kind) > 0 AND char_length(kind) < 128),
-  CONSTRAINT max_attempts_is_positive CHECK (max_attempts > 0),
-  CONSTRAINT priority_in_range CHECK (priority BETWEEN 1 AND 4),
-  CONSTRAINT queue_length CHECK (char_length(queue) > 0 AND char_length(queue) < 128)
-)""".strip()
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where River's tables are, or will be.
+
+    Attributes:
+        schema: The schema's name; None if none was given and the search path has none.
+        exists: Whether there is such a schema.
+        has_ledger: Whether the table is there that records applied versions.
+    """
+
+    schema: str | None
+    exists: bool
+    has_ledger: bool
 
 
-def _job_indexes(at: str) -> list[str]:
-    return [
-        f"CREATE INDEX river_job_args_index ON {at}river_job USING gin (args)",
-        f"CREATE INDEX river_job_kind ON {at}river_job (kind)",
-        f"CREATE INDEX river_job_metadata_index ON {at}river_job USING gin (metadata)",
-        _job_fetching_index(at),
-        _job_finalized_index(at),
-        _job_unique_index(at),
-    ]
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Two settings of a session as PostgreSQL writes them, such as ``10s``; ``0`` means no limit."""
+
+    lock: str
+    statement: str
 
 
-def _job_fetching_index(at: str) -> str:
-    return f"""
-CREATE INDEX river_job_prioritized_fetching_index
-ON {at}river_job (state, queue, priority, scheduled_at, id)""".strip()
+def place(schema: str | None) -> Query[Place]:
+    """Where River's tables are in the schema of this name, or for None where the session would find them."""
+    return Query(Statement(_PLACE, {"schema": schema}), _read_place)
 
 
-def _job_finalized_index(at: str) -> str:
-    return f"""
-CREATE INDEX river_job_state_and_finalized_at_index
-ON {at}river_job (state, finalized_at)
-WHERE finalized_at IS NOT NULL""".strip()
+def versions(schema: str, line: str) -> Query[tuple[int, ...]]:
+    """Which versions of a line have been recorded, ascending."""
+    return Query(Statement(_VERSIONS.format(at=qualifier(schema)), {"line": line}), _read_versions)
 
 
-def _job_unique_index(at: str) -> str:
-    # A job holds its unique key only while it is in one of its ``unique_states``.
-    return f"""
-CREATE UNIQUE INDEX river_job_unique_idx
-ON {at}river_job (unique_key)
-WHERE unique_key IS NOT NULL
-  AND unique_states IS NOT NULL
-  AND {at}river_job_state_in_bitmask(unique_states, state)""".strip()
+def lock(schema: str) -> Query[None]:
+    """Wait until no other transaction migrates this schema, and keep others out until this one ends."""
+    return Query(Statement(_LOCK, {"schema": schema}), _nothing)
 
 
-def _leader(at: str) -> str:
-    # UNLOGGED: a lease is renewed every few seconds and worth nothing after a crash.
-    # The primary key can have one value only, so that there is one leader at most.
-    return f"""
-CREATE UNLOGGED TABLE {at}river_leader (
-  elected_at timestamptz NOT NULL,
-  expires_at timestamptz NOT NULL,
-  leader_id text NOT NULL,
-  name text NOT NULL DEFAULT 'default',
-  CONSTRAINT river_leader_pkey PRIMARY KEY (name),
-  CONSTRAINT leader_id_length CHECK (char_length(leader_id) > 0 AND char_length(leader_id) < 128),
-  CONSTRAINT name_length CHECK (name = 'default')
-)""".strip()
+def read_committed() -> Query[None]:
+    """Let each statement see what has been committed before it, whatever the host's default; the first statement."""
+    return command("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
-def _migration(at: str) -> str:
-    # The key is called pkey1 wherever River's migrations ran: the table's old form still held the plain name.
-    return f"""
-CREATE TABLE {at}river_migration (
-  line text NOT NULL,
-  version bigint NOT NULL,
-  created_at timestamptz NOT NULL DEFAULT now(),
-  CONSTRAINT river_migration_pkey1 PRIMARY KEY (line, version),
-  CONSTRAINT line_length CHECK (char_length(line) > 0 AND char_length(line) < 128),
-  CONSTRAINT version_gte_1 CHECK (version >= 1)
-)""".strip()
+def timeouts() -> Query[Timeouts]:
+    """The session's limits."""
+    return Query(Statement(_TIMEOUTS, {}), _read_timeouts)
 
 
-def _notification(at: str) -> str:
-    # Unused on PostgreSQL, which has NOTIFY; part of version 7 all the same.
-    return f"""
-CREATE TABLE {at}river_notification (
-  id bigserial NOT NULL,
-  created_at timestamptz NOT NULL DEFAULT now(),
-  payload text NOT NULL,
-  topic text NOT NULL,
-  CONSTRAINT river_notification_pkey PRIMARY KEY (id),
-  CONSTRAINT topic_length CHECK (length(topic) > 0 AND length(topic) < 128)
-)""".strip()
+def set_timeouts(values: Timeouts) -> Query[None]:
+    """Other limits, until the end of the transaction."""
+    parameters: dict[str, Value] = {"lock": values.lock, "statement": values.statement}
+    return Query(Statement(_SET_TIMEOUTS, parameters), _nothing)
 
 
-def _notification_indexes(at: str) -> list[str]:
-    return [
-        f"CREATE INDEX river_notification_created_at_idx ON {at}river_notification (created_at)",
-        f"CREATE INDEX river_notification_topic_id_idx ON {at}river_notification (topic, id)",
-    ]
+def command(sql: str) -> Query[None]:
+    """A statement without parameters and without an answer."""
+    return Query(Statement(sql, {}), _nothing)
 
 
-def _queue(at: str) -> str:
-    return f"""
-CREATE TABLE {at}river_queue (
-  name text NOT NULL,
-  created_at timestamptz NOT NULL DEFAULT now(),
-  metadata jsonb NOT NULL DEFAULT '{{}}',
-  paused_at timestamptz,
-  updated_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP,
-  CONSTRAINT river_queue_pkey PRIMARY KEY (name)
-)""".strip()
+def _read_place(rows: Rows) -> Place:
+    schema, exists, has_ledger = rows[0]
+    return Place(None if schema is None else decode.text(schema), bool(exists), bool(has_ledger))
 
 
-def _versions(at: str) -> str:
-    # Every version is a row, because a migrator applies those that it does not find.
-    rows = ",\n  ".join(f"('{LINE}', {version})" for version in range(1, VERSION + 1))
-    return f"INSERT INTO {at}river_migration (line, version)\nVALUES\n  {rows}"
+def _read_versions(rows: Rows) -> tuple[int, ...]:
+    return tuple(decode.integer(version) for (version,) in rows)
+
+
+def _read_timeouts(rows: Rows) -> Timeouts:
+    lock_timeout, statement_timeout = rows[0]
+    return Timeouts(decode.text(lock_timeout), decode.text(statement_timeout))
+
+
+def _nothing(rows: Rows) -> None:
+    """The answer says nothing."""

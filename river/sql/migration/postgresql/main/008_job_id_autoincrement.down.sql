@@ -1,0 +1,1 @@
+-- Nothing but the recorded version, as on the way up.

@@ -1,0 +1,1 @@
+-- Nothing but the recorded version. Ids of jobs come from a sequence here, which never gives one twice.

@@ -1,0 +1,423 @@
+"""`river.Migrator` and `river.AsyncMigrator`: what they apply, in which order, and what stops them.
+
+What each version does to the catalogue is the matter of test_migration_sql.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from inspect import isawaitable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg_pool import ConnectionPool
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+import river
+from river import AsyncMigrator, ConfigurationError, DatabaseError, MigrationError, Migrator, NewerSchemaError
+from river.operation import run
+from river.operations import migrate
+from river_psycopg.blocking import ConnectionExecutor
+from tests.support import catalogue
+from tests.support.clients import BLOCKING_SOURCES, Way, eventually, source
+from tests.support.proxy import proxy_to
+from tests.support.schemas import Scratch, scratch, until_somebody_waits, waiting_for
+from tests.support.urls import with_driver
+
+ALL = list(range(1, 9))
+
+WAYS = (
+    *(Way("Client", name) for name in (*BLOCKING_SOURCES, "url", "url-psycopg2")),
+    *(Way("AsyncClient", name) for name in ("AsyncConnectionPool", "AsyncEngine-psycopg", "AsyncEngine-asyncpg")),
+    *(Way("AsyncClient", name) for name in ("url", "url-asyncpg")),
+)
+
+
+@pytest.fixture
+def empty(database_url: str) -> Iterator[Scratch]:
+    with scratch(database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def migrator(database_url: str, empty: Scratch) -> Migrator:
+    return Migrator(database_url, schema=empty.name)
+
+
+async def settled(value: Any) -> Any:
+    return await value if isawaitable(value) else value
+
+
+def versions(steps: list[river.MigrationStep]) -> list[int]:
+    return [step.version for step in steps]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+async def test_every_source_goes_up_and_down_and_up(database_url: str, empty: Scratch, way: Way) -> None:
+    async with source(way.source, database_url) as made:
+        migrator = (Migrator if way.client == "Client" else AsyncMigrator)(made, schema=empty.name)
+        assert await settled(migrator.validate()) == ALL
+        assert versions(await settled(migrator.up())) == ALL
+        assert await settled(migrator.applied()) == ALL == empty.versions
+        assert catalogue.read(empty.connection, empty.name) == catalogue.expected()
+        assert versions(await settled(migrator.up())) == []
+        assert versions(await settled(migrator.down(target_version=0))) == ALL[::-1]
+        assert empty.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", empty.name) == []
+        assert await settled(migrator.applied()) == []
+        assert versions(await settled(migrator.up())) == ALL
+        assert await settled(migrator.validate()) == []
+
+
+def test_without_a_schema_it_is_where_the_search_path_leads(database_url: str, empty: Scratch) -> None:
+    engine = create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(database_url, options=f'-csearch_path="{empty.name}"'),
+        poolclass=NullPool,
+    )
+    migrator = Migrator(engine)
+    migrator.up(target_version=4)
+    assert empty.versions == [1, 2, 3, 4]
+    # River's tables are found in the second schema of the path, so nothing is made in the first.
+    with scratch(database_url) as first:
+        engine = create_engine(
+            "postgresql+psycopg://",
+            creator=lambda: psycopg.connect(database_url, options=f'-csearch_path="{first.name}","{empty.name}"'),
+            poolclass=NullPool,
+        )
+        Migrator(engine).up()
+        assert empty.versions == ALL
+        assert first.versions == []
+
+
+def test_up_stops_at_the_target_or_after_the_steps_whichever_comes_first(migrator: Migrator, empty: Scratch) -> None:
+    assert versions(migrator.up(target_version=4, max_steps=2)) == [1, 2]
+    assert versions(migrator.up(target_version=4, max_steps=5)) == [3, 4]
+    assert versions(migrator.up(target_version=2)) == []
+    assert versions(migrator.up(max_steps=1)) == [5]
+    assert empty.versions == [1, 2, 3, 4, 5]
+    assert migrator.validate() == [6, 7, 8]
+    assert migrator.validate(target_version=5) == []
+
+
+def test_down_is_one_step_unless_more_is_said(migrator: Migrator, empty: Scratch) -> None:
+    migrator.up()
+    assert versions(migrator.down()) == [8]
+    assert versions(migrator.down(max_steps=2)) == [7, 6]
+    assert versions(migrator.down(target_version=2, max_steps=1)) == [5]
+    assert versions(migrator.down(target_version=4)) == []
+    assert versions(migrator.down(target_version=1, max_steps=99)) == [4, 3, 2]
+    assert empty.versions == [1]
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(migrator: Migrator, empty: Scratch) -> None:
+    plan = migrator.up(target_version=3, dry_run=True)
+    assert versions(plan) == [1, 2, 3]
+    assert plan[0].name == "create river migration"
+    assert plan[0].duration is None
+    assert f'CREATE TABLE "{empty.name}".river_migration' in plan[0].sql
+    assert empty.versions == []
+    migrator.up(target_version=3)
+    assert versions(migrator.down(dry_run=True)) == [3]
+    assert empty.versions == [1, 2, 3]
+
+
+def test_each_step_is_told_once_it_is_committed(migrator: Migrator, empty: Scratch) -> None:
+    seen: list[tuple[int, list[int]]] = []
+    done = migrator.up(target_version=3, on_step=lambda step: seen.append((step.version, empty.versions)))
+    assert seen == [(1, [1]), (2, [1, 2]), (3, [1, 2, 3])]
+    assert all(step.duration is not None and step.duration > timedelta(0) for step in done)
+
+
+def test_who_looks_on_may_stop_it_between_two_versions(migrator: Migrator, empty: Scratch) -> None:
+    def stop(step: river.MigrationStep) -> None:
+        if step.version == 2:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        migrator.up(on_step=stop)
+    assert empty.versions == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.up(target_version=9), r"version 9 is none of the line's versions: 1 to 8"),
+        (lambda m: m.up(target_version=0), r"version 0 is none of the line's versions: 1 to 8"),
+        (lambda m: m.down(target_version=-1), r"version -1 is none of the line's versions: 0 to 8"),
+        (lambda m: m.down(target_version=6), r"version 6 is not applied.*the database is at 3"),
+        (lambda m: m.up(max_steps=0), r"max_steps must be a whole number from 1, not 0"),
+        (lambda m: m.validate(target_version=11), r"version 11 is none"),
+    ],
+)
+def test_an_extent_that_makes_no_sense_is_refused(
+    migrator: Migrator, empty: Scratch, call: Callable[[Migrator], object], message: str
+) -> None:
+    migrator.up(target_version=3)
+    with pytest.raises(ConfigurationError, match=message):
+        call(migrator)
+    assert empty.versions == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"line": "maim"}, "no line of migrations called 'maim': did you mean 'main'"),
+        ({"schema": "my schema"}, "schema must be 1 to 46.*'my schema'"),
+        ({"statement_timeout": 0}, "statement_timeout must be 0.001 seconds or more"),
+        ({"lock_timeout": timedelta(seconds=-1)}, "lock_timeout must be 0.001 seconds or more"),
+    ],
+)
+def test_an_option_that_breaks_a_rule_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Migrator("postgresql://", **options)
+    with pytest.raises(ConfigurationError, match=message):
+        AsyncMigrator("postgresql://", **options)
+
+
+def test_a_source_of_the_other_colour_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"AsyncMigrator"):
+        Migrator(create_async_engine("postgresql+asyncpg://"))
+    with pytest.raises(ConfigurationError, match=r"river\.Migrator"):
+        AsyncMigrator(create_engine("postgresql+psycopg://"))
+    with pytest.raises(ConfigurationError, match="sqlite is not supported"):
+        Migrator("sqlite://")
+
+
+def test_a_schema_that_does_not_exist_is_refused_with_the_remedy(database_url: str) -> None:
+    migrator = Migrator(database_url, schema="River_Nowhere")
+    for call in (migrator.up, migrator.down, migrator.applied, migrator.validate):
+        with pytest.raises(ConfigurationError, match=r'does not exist: create it first, CREATE SCHEMA "River_Nowhere"'):
+            call()
+
+
+def test_a_search_path_that_leads_nowhere_is_refused_with_the_remedy(database_url: str) -> None:
+    with pytest.raises(ConfigurationError, match="search_path has none that exists: name one with the schema option"):
+        Migrator(database_url).up()
+
+
+def test_a_database_that_does_not_answer_is_an_error_of_the_database() -> None:
+    with pytest.raises(DatabaseError, match="refused"):
+        Migrator("postgresql://127.0.0.1:1/nobody").up()
+
+
+def test_a_step_that_fails_leaves_the_version_before_it(migrator: Migrator, empty: Scratch) -> None:
+    empty.execute("CREATE TABLE {at}.river_queue (name text)")
+    with pytest.raises(
+        MigrationError, match=r"version 004 \[up\] pending and more failed and was rolled back"
+    ) as caught:
+        migrator.up()
+    assert caught.value.version == 4
+    assert isinstance(caught.value.__cause__, DatabaseError)
+    assert empty.versions == [1, 2, 3]
+    empty.execute("DROP TABLE {at}.river_queue")
+    assert catalogue.read(empty.connection, empty.name) == catalogue.after_up(3)
+    assert versions(migrator.up()) == [4, 5, 6, 7, 8]
+    assert catalogue.read(empty.connection, empty.name) == catalogue.expected()
+
+
+def test_a_statement_that_takes_too_long_says_which_option_gives_it_more(database_url: str, empty: Scratch) -> None:
+    Migrator(database_url, schema=empty.name).up(target_version=6)
+    impatient = Migrator(database_url, schema=empty.name, statement_timeout=0.1)
+    with psycopg.connect(database_url) as busy:
+        busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
+        with pytest.raises(MigrationError, match=r"007.*a statement may take 0\.1 s: give a longer statement_timeout"):
+            impatient.up()
+    assert empty.versions == [1, 2, 3, 4, 5, 6]
+    assert versions(impatient.up()) == [7, 8]
+
+
+def test_the_hosts_own_limits_and_isolation_do_not_matter(database_url: str, empty: Scratch) -> None:
+    engine = create_engine(
+        with_driver(database_url, "postgresql+psycopg"),
+        isolation_level="SERIALIZABLE",
+        connect_args={"options": "-c search_path= -c statement_timeout=100 -c lock_timeout=100"},
+    )
+    busy = psycopg.connect(database_url)
+    run(ConnectionExecutor(busy), migrate.exclusive(empty.name, wait_ms=1000))
+    first = Migrator(engine, schema=empty.name).migrations[0]
+    assert run(ConnectionExecutor(busy), migrate.step(empty.name, first, "up"))
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(Migrator(engine, schema=empty.name).up, target_version=2)
+        until_somebody_waits(empty)
+        # Longer than the host's limits.
+        empty.execute("SELECT pg_sleep(0.3)")
+        busy.commit()
+        # It found version 1 done, although its own plan, made before, had it.
+        assert versions(waiting.result()) == [2]
+    busy.close()
+    engine.dispose()
+    assert empty.versions == [1, 2]
+
+
+def test_a_migrator_waits_for_another_but_not_for_ever(database_url: str, empty: Scratch) -> None:
+    impatient = Migrator(database_url, schema=empty.name, lock_timeout=0.1)
+    with psycopg.connect(database_url) as busy:
+        run(ConnectionExecutor(busy), migrate.exclusive(empty.name, wait_ms=1000))
+        with pytest.raises(MigrationError, match=r"another process has been migrating this schema for 0\.1 s"):
+            impatient.up()
+        with scratch(database_url) as other:
+            assert versions(Migrator(database_url, schema=other.name, lock_timeout=0.1).up()) == ALL
+    assert empty.versions == []
+    assert versions(impatient.up()) == ALL
+
+
+def test_a_hosts_limits_are_in_force_again_after_the_lock(database_url: str, empty: Scratch) -> None:
+    with psycopg.connect(database_url) as host:
+        host.execute("SET lock_timeout = '7s'; SET statement_timeout = '9s'")
+        run(ConnectionExecutor(host), migrate.exclusive(empty.name, wait_ms=1000))
+        row = host.execute("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')").fetchone()
+        assert row == ("7s", "9s")
+
+
+def test_ten_processes_at_once_make_each_version_once(database_url: str, empty: Scratch) -> None:
+    command = [sys.executable, "-m", "river.cli", "migrate-up", "--database-url", database_url, "--schema", empty.name]
+    with psycopg.connect(database_url) as gate:
+        # All of them have found nothing applied, and wait, before the first one goes on.
+        run(ConnectionExecutor(gate), migrate.exclusive(empty.name, wait_ms=1000))
+        processes = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(10)
+        ]
+        until_somebody_waits(empty, 10)
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [(process.returncode, errors) for process, (_, errors) in zip(processes, results, strict=True)] == [
+        (0, "")
+    ] * 10
+    applied = Counter(line.split()[2] for output, _ in results for line in output.splitlines() if "applied" in line)
+    assert applied == {f"{version:03}": 1 for version in ALL}
+    assert catalogue.read(empty.connection, empty.name) == catalogue.expected()
+
+
+def test_a_migrator_that_is_killed_leaves_the_version_before_and_no_lock(database_url: str, empty: Scratch) -> None:
+    migrator = Migrator(database_url, schema=empty.name)
+    migrator.up(target_version=6)
+    command = [sys.executable, "-m", "river.cli", "migrate-up", "--database-url", database_url, "--schema", empty.name]
+    with psycopg.connect(database_url) as busy:
+        busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
+        process = subprocess.Popen(command)
+        until_somebody_waits(empty, kind="relation")
+        process.kill()
+        process.wait()
+    assert empty.versions == [1, 2, 3, 4, 5, 6]
+    assert versions(migrator.up()) == [7, 8]
+
+
+def test_a_connection_that_is_lost_in_the_middle_is_an_error_and_leaves_the_version_before(
+    database_url: str, empty: Scratch
+) -> None:
+    Migrator(database_url, schema=empty.name).up(target_version=6)
+    with proxy_to(database_url) as network, psycopg.connect(database_url) as busy, ThreadPoolExecutor() as threads:
+        busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
+        waiting = threads.submit(Migrator(network.url, schema=empty.name).up)
+        until_somebody_waits(empty, kind="relation")
+        network.cut()
+        with pytest.raises(MigrationError, match="007"):
+            waiting.result(timeout=30)
+        busy.rollback()
+    assert empty.versions == [1, 2, 3, 4, 5, 6]
+    assert Migrator(database_url, schema=empty.name).validate() == [7, 8]
+
+
+@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+async def test_a_server_that_falls_silent_in_the_middle_is_given_up(
+    database_url: str, empty: Scratch, colour: str
+) -> None:
+    Migrator(database_url, schema=empty.name).up(target_version=7)
+    made = Migrator if colour == "blocking" else AsyncMigrator
+    with proxy_to(database_url) as network:
+        migrator = made(network.url, schema=empty.name, statement_timeout=0.05, lock_timeout=0.5)
+
+        async def up() -> Any:
+            return await settled(await asyncio.to_thread(migrator.up) if colour == "blocking" else migrator.up())
+
+        with psycopg.connect(database_url) as gate:
+            run(ConnectionExecutor(gate), migrate.exclusive(empty.name, wait_ms=1000))
+            call = asyncio.create_task(up())
+            await asyncio.to_thread(until_somebody_waits, empty)
+            network.blackhole()
+            with pytest.raises(MigrationError, match="008"):
+                await asyncio.wait_for(call, 30)
+        network.heal()
+    await eventually(lambda: not waiting_for(empty, "advisory"), "the abandoned session ends")
+
+
+async def test_a_cancelled_call_leaves_whole_versions(database_url: str, empty: Scratch) -> None:
+    migrator = AsyncMigrator(database_url, schema=empty.name)
+    await migrator.up(target_version=6)
+    with psycopg.connect(database_url) as busy:
+        busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
+        call = asyncio.create_task(migrator.up())
+        await asyncio.to_thread(until_somebody_waits, empty, 1, "relation")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert empty.versions == [1, 2, 3, 4, 5, 6]
+    assert versions(await migrator.up()) == [7, 8]
+
+
+def test_one_connection_is_enough(database_url: str, empty: Scratch) -> None:
+    with ConnectionPool(database_url, min_size=1, max_size=1, timeout=5) as pool:
+        assert versions(Migrator(pool, schema=empty.name).up()) == ALL
+        assert pool.get_stats()["pool_available"] == 1
+
+
+def test_a_newer_database_is_left_alone_and_named(database_url: str, migrator: Migrator, empty: Scratch) -> None:
+    migrator.up()
+    empty.execute("INSERT INTO {at}.river_migration (line, version) VALUES ('main', 9)")
+    assert versions(migrator.up()) == []
+    for call in (migrator.down, migrator.validate):
+        with pytest.raises(NewerSchemaError, match=r"at version 9 of the line 'main'.*up to 8: upgrade river-jobs"):
+            call()
+    assert migrator.applied() == [*ALL, 9]
+    # Clients work on it all the same.
+    inserted = river.Client(database_url, schema=empty.name).insert(river.JobArgs("newer", {}))
+    assert inserted.job.id == 1
+
+
+def test_other_lines_stay_untouched_and_keep_version_5(migrator: Migrator, empty: Scratch) -> None:
+    migrator.up(target_version=5)
+    empty.execute("INSERT INTO {at}.river_migration (line, version) VALUES ('other', 1), ('other', 6), ('other', 44)")
+    assert migrator.applied() == [1, 2, 3, 4, 5]
+    migrator.up()
+    migrator.down(target_version=5)
+    with pytest.raises(MigrationError, match=r"005 \[down\].*\(other\); migrate those lines down first"):
+        migrator.down(target_version=0)
+    assert migrator.applied() == [1, 2, 3, 4, 5]
+    others = empty.execute("SELECT version FROM {at}.river_migration WHERE line = 'other' ORDER BY version")
+    assert others == [(1,), (6,), (44,)]
+
+
+def test_rows_before_version_5_have_no_line_and_are_kept_when_it_comes(migrator: Migrator, empty: Scratch) -> None:
+    migrator.up(target_version=4)
+    before = empty.execute("SELECT id, version, created_at FROM {at}.river_migration ORDER BY id")
+    assert [(number, version) for number, version, _ in before] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    migrator.up(target_version=5)
+    after = empty.execute("SELECT version, created_at FROM {at}.river_migration WHERE line = 'main' ORDER BY version")
+    assert after[:4] == [(version, created_at) for _, version, created_at in before]
+    migrator.down()
+    again = empty.execute("SELECT version, created_at FROM {at}.river_migration ORDER BY id")
+    assert again == after[:4]
+
+
+def test_a_version_that_was_never_recorded_is_recorded_with_its_line(migrator: Migrator, empty: Scratch) -> None:
+    migrator.up()
+    empty.execute("DELETE FROM {at}.river_migration WHERE version IN (3, 8)")
+    assert migrator.validate() == [3, 8]
+    assert versions(migrator.up()) == [3, 8]
+    assert empty.versions == ALL
+
+
+def test_a_url_of_its_own_leaves_no_connection_behind(database_url: str, empty: Scratch) -> None:
+    url = f"{database_url}&application_name={empty.name}"
+    Migrator(url, schema=empty.name).up()
+    Migrator(url, schema=empty.name).applied()
+    empty.execute("SELECT pg_stat_clear_snapshot()")
+    assert empty.execute("SELECT pid FROM pg_stat_activity WHERE application_name = %s", empty.name) == []
