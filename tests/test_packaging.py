@@ -41,6 +41,14 @@ def test_the_wheel_holds_nothing_else_at_its_top(wheel_files: frozenset[str]) ->
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
 
 
+def test_the_wheel_holds_every_migration(wheel_files: frozenset[str]) -> None:
+    sources = {"river": ROOT / "river", "river_sqlalchemy": ROOT / "drivers" / "river_sqlalchemy"}
+    scripts = [*sources["river"].rglob("*.sql"), *sources["river_sqlalchemy"].glob("migrations/river_*.py")]
+    assert len(scripts) == 16 + 8
+    for script in scripts:
+        assert any(name.endswith(f"/{script.name}") for name in wheel_files), script.name
+
+
 def test_the_wheel_holds_the_license(wheel_files: frozenset[str]) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel_files)
 

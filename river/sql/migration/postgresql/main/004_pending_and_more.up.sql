@@ -4,63 +4,10 @@ DROP TRIGGER river_notify ON {at}river_job;
 
 DROP FUNCTION {at}river_job_notify();
 
--- Before the next statement, which may replace the type that this constraint names. It comes back stricter.
-ALTER TABLE {at}river_job
-  DROP CONSTRAINT finalized_or_finalized_at_null;
-
--- A label that is added to a type cannot be used before it is committed, and before PostgreSQL 17 not even if the
--- type is as new. So a type that this transaction made is made again, whole, which costs nothing as its table is new
--- too. Any other gets the label, which is quick however many jobs there are. The way down leaves the label behind.
-DO $$
-DECLARE
-  here bigint = CAST(CAST(pg_current_xact_id() AS text) AS bigint);
-  made_here boolean;
-BEGIN
-  IF EXISTS (
-    SELECT FROM pg_enum
-    WHERE enumtypid = pg_typeof(CAST(NULL AS {at}river_job_state))
-      AND enumlabel = 'pending'
-  ) THEN
-    RETURN;
-  END IF;
-  BEGIN
-    -- Of a label that is seen, only this transaction and its savepoints can be in progress. It is a label that is
-    -- asked, because a new owner or a grant would make the type's own row look new. Its id of 32 bits is counted
-    -- from this transaction's, as functions take it in 64.
-    SELECT pg_xact_status(
-      CAST(CAST(here - (age(xmin) - age(CAST(pg_current_xact_id() AS xid))) AS text) AS xid8)
-    ) = 'in progress'
-    INTO STRICT made_here
-    FROM pg_enum
-    WHERE enumtypid = pg_typeof(CAST(NULL AS {at}river_job_state))
-      AND enumlabel = 'available';
-  EXCEPTION
-    -- The id of a row that is older than two thousand million transactions looks like one of the future.
-    WHEN invalid_parameter_value THEN
-      made_here = false;
-  END;
-  IF made_here THEN
-    ALTER TYPE {at}river_job_state RENAME TO river_job_state_without_pending;
-    CREATE TYPE {at}river_job_state AS ENUM (
-      'available',
-      'cancelled',
-      'completed',
-      'discarded',
-      'pending',
-      'retryable',
-      'running',
-      'scheduled'
-    );
-    ALTER TABLE {at}river_job
-      ALTER COLUMN state DROP DEFAULT,
-      ALTER COLUMN state TYPE {at}river_job_state USING CAST(CAST(state AS text) AS {at}river_job_state),
-      ALTER COLUMN state SET DEFAULT 'available';
-    DROP TYPE {at}river_job_state_without_pending;
-  ELSE
-    ALTER TYPE {at}river_job_state ADD VALUE IF NOT EXISTS 'pending' AFTER 'discarded';
-  END IF;
-END
-$$;
+-- Quick, however many jobs there are. The label cannot be used before it is committed, so nothing in the later versions
+-- names it, and they may run in the same transaction. The way down leaves it behind.
+ALTER TYPE {at}river_job_state
+  ADD VALUE IF NOT EXISTS 'pending' AFTER 'discarded';
 
 UPDATE {at}river_job
 SET
@@ -74,6 +21,7 @@ ALTER TABLE {at}river_job
   ALTER COLUMN args SET NOT NULL,
   ALTER COLUMN metadata SET DEFAULT '{}',
   ALTER COLUMN metadata SET NOT NULL,
+  DROP CONSTRAINT finalized_or_finalized_at_null,
   ADD CONSTRAINT finalized_or_finalized_at_null CHECK (
     (finalized_at IS NULL AND state NOT IN ('cancelled', 'completed', 'discarded'))
     OR (finalized_at IS NOT NULL AND state IN ('cancelled', 'completed', 'discarded'))
