@@ -22,7 +22,7 @@ test: check ## Run all checks, then the whole test suite
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 test-interop: $(VENV)/.installed ## Test against Go's River, which is built for it; needs Go and the internet
-	@$(BIN)/python -m pytest -m interop tests/interop
+	@$(BIN)/python -m pytest tests/interop
 
 check: $(VENV)/.installed ## Check style, types and layers
 	@echo "ruff check"

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from river import Client, Config, DefaultRetryPolicy, JobArgs, QueueConfig
+from river import Client, Config, DefaultRetryPolicy, JobArgs, QueueConfig, cli
+from tests.support.schemas import scratch
 from tests.support.snippets import (
     AT_MOST_SECONDS,
     ROOT,
@@ -50,10 +51,13 @@ UPDATE river_job SET state = 'running', attempt = %s, attempted_at = now() - mak
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """The programs of the documents: usage.md makes one, and guarantees.md has one."""
+    """The programs of the documents: those of a page are parts of one."""
     (tmp_path / "usage.py").write_text("\n".join(snippets("docs/usage.md")))
     (recipe,) = snippets("docs/guarantees.md")
     (tmp_path / "recipe.py").write_text(recipe)
+    (migrating,) = snippets("docs/schema.md")
+    (tmp_path / "migrating.py").write_text(migrating)
+    (tmp_path / "models.py").write_text("\n".join(snippets("docs/models.md")))
     return tmp_path
 
 
@@ -103,6 +107,39 @@ def test_the_recipe_rescues_what_was_left_behind_and_leaves_what_runs(
         ("at_its_end", "discarded", 25),
         ("still_runs", "running", 1),
     ]
+
+
+def test_the_program_of_schema_migrates(database_url: str, programs: Path) -> None:
+    with scratch(database_url) as empty:
+        with running(programs / "migrating.py", environment(database_url, f'"{empty.name}"')) as process:
+            printed = [process.line() for _ in range(9)]
+            assert process.end() == 0
+        assert printed[0] == "applied 1 create river migration"
+        assert printed[8] == "[8, 7]"
+        assert empty.versions == list(range(1, 9))
+
+
+def test_the_program_of_models_reads_jobs_and_may_not_write_them(
+    schema_connection: psycopg.Connection, database_url: str, schema: str, programs: Path
+) -> None:
+    with running(programs / "models.py", environment(database_url, schema)) as process:
+        printed = [process.line() for _ in range(3)]
+        assert process.end() == 0
+    ((job_id,),) = rows(schema_connection, schema, "id", "river_job")
+    assert printed[:2] == [f"job {job_id} will remind someone@example.com", "remind available ['weekly'] None"]
+    assert printed[2].startswith("RiverJob is read-only: its rows cannot be deleted")
+
+
+def test_schema_names_every_command_and_every_option_of_a_migration() -> None:
+    page = (ROOT / "docs/schema.md").read_text()
+    named = re.findall(r"^\| `river ([\w-]+)[^`]*` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted(cli.river.commands)
+    table = dict(re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) ?\|", page, re.MULTILINE))
+    for command in ("migrate-up", "migrate-down"):
+        options = {option.opts[0]: option.default for option in cli.river.commands[command].params}
+        assert sorted(table) == sorted(options)
+    for option in ("--line", "--statement-timeout", "--lock-timeout"):
+        assert table[option] == f"`{options[option]}`"
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""The real Go River and this one on the same database; opt-in, by ``make test-interop``."""
