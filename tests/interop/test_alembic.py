@@ -19,6 +19,8 @@ from tests.support import catalogue
 from tests.support.catalogue import Catalogue
 from tests.support.urls import with_driver
 
+# The build has a deadline of its own, which is longer than that of a test.
+pytestmark = pytest.mark.timeout(120, func_only=True)
 
 NEWEST = 8
 UPWARDS = range(1, NEWEST + 1)
@@ -29,9 +31,6 @@ from contextlib import nullcontext
 
 from alembic import context
 from river_sqlalchemy import alembic as river_alembic
-
-# Building the program has a deadline of its own.
-pytestmark = pytest.mark.timeout(120, func_only=True)
 
 config = context.config
 with config.attributes["engine"].connect() as connection:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.build import SOURCE, GoUnavailableError, build
 
-# Building the program has a deadline of its own.
+# The build has a deadline of its own, which is longer than that of a test.
 pytestmark = pytest.mark.timeout(120, func_only=True)
 
 

@@ -20,10 +20,8 @@ from tests.interop.go_river import GoRiver, GoRiverError
 from tests.interop.python_river import PythonRiver, River
 from tests.support import catalogue
 
-# Building the program has a deadline of its own.
-pytestmark = pytest.mark.timeout(120, func_only=True)
-
 # The build has a deadline of its own, which is longer than that of a test.
+pytestmark = pytest.mark.timeout(120, func_only=True)
 
 NEWEST = 8
 UPWARDS = range(1, NEWEST + 1)
