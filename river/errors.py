@@ -142,10 +142,10 @@ class MigrationError(RiverError):
     The versions before it stay as they are, so that the same call goes on from there once the cause is mended.
 
     Attributes:
-        version: The version that failed.
+        version: The version that failed; None if it came to none.
     """
 
-    def __init__(self, message: str, *, version: int) -> None:
+    def __init__(self, message: str, *, version: int | None = None) -> None:
         super().__init__(message)
         self.version = version
 

@@ -42,11 +42,13 @@ WHERE coalesce(to_jsonb(ledger) ->> 'line', 'main') = CAST(:line AS text)
 ORDER BY version
 """
 
+_KEY = "hashtextextended('river_migration ' || CAST(:schema AS text), 0)"
+"""Which lock is meant, by whoever migrates this schema."""
+
 # In FROM, so that a row comes back that every library can read: the function's own result has no type.
-_LOCK = """\
-SELECT true
-FROM pg_advisory_xact_lock(hashtextextended('river_migration ' || CAST(:schema AS text), 0))
-"""
+_LOCK = f"SELECT true FROM pg_advisory_xact_lock({_KEY})"
+_TRY_SESSION_LOCK = f"SELECT pg_try_advisory_lock({_KEY})"
+_SESSION_UNLOCK = f"SELECT pg_advisory_unlock({_KEY})"
 
 _TIMEOUTS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 
@@ -95,6 +97,16 @@ def lock(schema: str) -> Query[None]:
     return Query(Statement(_LOCK, {"schema": schema}), _nothing)
 
 
+def try_session_lock(schema: str) -> Query[bool]:
+    """Keep others out until `session_unlock`, or the end of the session; False if somebody else migrates."""
+    return Query(Statement(_TRY_SESSION_LOCK, {"schema": schema}), _is_true)
+
+
+def session_unlock(schema: str) -> Query[bool]:
+    """Let others in again; False if this session did not keep them out."""
+    return Query(Statement(_SESSION_UNLOCK, {"schema": schema}), _is_true)
+
+
 def read_committed() -> Query[None]:
     """Let each statement see what has been committed before it, whatever the host's default; the first statement."""
     return command("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -128,6 +140,10 @@ def _read_versions(rows: Rows) -> tuple[int, ...]:
 def _read_timeouts(rows: Rows) -> Timeouts:
     lock_timeout, statement_timeout = rows[0]
     return Timeouts(decode.text(lock_timeout), decode.text(statement_timeout))
+
+
+def _is_true(rows: Rows) -> bool:
+    return rows[0][0] is True
 
 
 def _nothing(rows: Rows) -> None:
