@@ -67,7 +67,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         result: object = river.main(args=list(arguments), prog_name="river", standalone_mode=False)
     except click.ClickException as error:
-        return _fail(f"{error.format_message()} (see river --help)")
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "river"
+        return _fail(f"{error.format_message().rstrip('.')}; see {command} --help")
     except RiverError as error:
         return _fail(str(error))
     except (click.Abort, KeyboardInterrupt):
@@ -200,7 +201,9 @@ def migrate_list(**place: Unpack[Place]) -> None:
     for migration in migrator.migrations:
         mark = "" if not applied else "* " if migration.version == applied[-1] else "  "
         click.echo(f"{mark}{migration.version:03} {migration.name}")
-    if applied and applied[-1] > migrator.migrations[-1].version:
+    if not applied:
+        click.echo("no version is applied", err=True)
+    elif applied[-1] > migrator.migrations[-1].version:
         click.echo(f"the database is at version {applied[-1]}, which this river does not know", err=True)
 
 
@@ -212,11 +215,21 @@ def migrate_list(**place: Unpack[Place]) -> None:
 )
 @click.option("--up", "is_up", is_flag=True, help="The SQL that applies them.")
 @click.option("--down", "is_down", is_flag=True, help="The SQL that reverts them.")
+@click.option("--record", is_flag=True, help="Also the statements that record it for River's migrators.")
 @_place
 def migrate_get(
-    wanted: list[int], everything: bool, excluded: list[int], is_up: bool, is_down: bool, **place: Unpack[Place]
+    wanted: list[int],
+    everything: bool,
+    excluded: list[int],
+    is_up: bool,
+    is_down: bool,
+    record: bool,
+    **place: Unpack[Place],
 ) -> None:
-    """Print the SQL of versions, to be run by other means. No database is asked, and no version recorded."""
+    """Print the SQL of versions, to be run by other means; no database is asked.
+
+    Without --record nobody is told: River's migrators would apply the same versions again, and fail.
+    """
     if bool(wanted) == everything:
         raise click.UsageError("give either --version or --all")
     if is_up == is_down:
@@ -228,8 +241,11 @@ def migrate_get(
         if version not in known:
             raise click.UsageError(f"there is no version {version}: they are 1 to {max(known)}")
     chosen = wanted or sorted(known, reverse=is_down)
-    scripts = [_script(known[version], direction, place["schema"]) for version in chosen if version not in excluded]
-    click.echo("\n\n".join(scripts))
+    for version in chosen:
+        if version not in excluded:
+            click.echo(f"{_script(known[version], direction, place['schema'])}\n")
+            for statement in known[version].record(direction, place["schema"]) if record else ():
+                click.echo(f"{statement};\n")
 
 
 @river.command()
@@ -240,7 +256,9 @@ def validate(target_version: int | None, **place: Unpack[Place]) -> int:
     migrator = _migrator(place)
     missing = _await(migrator.validate(target_version=target_version))
     if missing:
-        return _fail(f"versions that are not applied: {', '.join(map(str, missing))}; run river migrate-up")
+        schema = f" --schema {place['schema']}" if place["schema"] else ""
+        versions = ", ".join(map(str, missing))
+        return _fail(f"versions that are not applied: {versions}; run river migrate-up{schema}")
     click.echo("all versions are applied")
     return 0
 
@@ -315,11 +333,15 @@ def _rounded(duration: timedelta) -> str:
 
 
 def _migrator(place: Place, **timeouts: Any) -> Migrator | AsyncMigrator:
-    url = place["database_url"]
+    url = (place["database_url"] or "").strip()
     if not url:
         if not any(os.environ.get(name) for name in _LIBPQ_VARIABLES):
             raise click.UsageError("no database: give --database-url, or set DATABASE_URL or libpq's PGDATABASE")
         url = "postgresql://"
+    scheme = url.partition("://")[0]
+    if not re.fullmatch(r"postgres(ql)?(\+\w+)?|sqlite(\+\w+)?", scheme):
+        # Nothing of it is shown: it may be a connection string with a password.
+        raise click.UsageError("the database URL must be like postgresql://user:password@host:5432/database")
     migrator = AsyncMigrator if is_asyncio(driver_for(url, "blocking")) else Migrator
     return migrator(url, line=place["line"], schema=place["schema"], **timeouts)
 

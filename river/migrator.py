@@ -35,6 +35,7 @@ DEFAULT_LOCK_TIMEOUT = timedelta(seconds=60)
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELLED = "57014"
+_DUPLICATE_TABLE = "42P07"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class _BaseMigrator:
                 raise
             raise MigrationError(
                 f"another process has been migrating this schema for {self._lock_ms / 1000:g} s, and nothing was "
-                "changed here: try again when it is done, or give a longer lock_timeout",
+                "changed here: try again when it is done, or give a longer lock timeout",
                 version=step.version,
             ) from error
         yield from set_timeouts(Timeouts(lock="0", statement=f"{self._statement_ms}ms"))
@@ -142,9 +143,16 @@ class _BaseMigrator:
         except DatabaseError as error:
             hint = ""
             if error.sqlstate == _QUERY_CANCELLED and self._statement_ms:
-                hint = f"; a statement may take {self._statement_ms / 1000:g} s: give a longer statement_timeout"
+                hint = f"; a statement may take {self._statement_ms / 1000:g} s: give a longer statement timeout"
+            elif error.sqlstate == _DUPLICATE_TABLE:
+                hint = (
+                    "; if River's tables were made by other means, which did not record their versions, insert those "
+                    "into river_migration"
+                )
+            # The first line: the others show where in River's own SQL it happened. The cause has them.
+            reason = str(error).partition("\n")[0]
             raise MigrationError(
-                f"version {step.version:03} [{step.direction}] {step.name} failed and was rolled back: {error}{hint}",
+                f"version {step.version:03} [{step.direction}] {step.name} failed and was rolled back: {reason}{hint}",
                 version=step.version,
             ) from error
 
@@ -176,7 +184,7 @@ class Migrator(_BaseMigrator):
     ) -> None:
         super().__init__(source, "blocking", line, schema, statement_timeout, lock_timeout)
         if is_asyncio(self._any_driver):
-            raise ConfigurationError(f"a Migrator blocks, and {source!r} is for asyncio: use river.AsyncMigrator")
+            raise ConfigurationError(f"a Migrator blocks, and {_shown(source)} is for asyncio: use river.AsyncMigrator")
         self._driver: Driver = self._any_driver
 
     def up(
@@ -302,7 +310,9 @@ class AsyncMigrator(_BaseMigrator):
     ) -> None:
         super().__init__(source, "asyncio", line, schema, statement_timeout, lock_timeout)
         if not is_asyncio(self._any_driver):
-            raise ConfigurationError(f"an AsyncMigrator is for asyncio, and {source!r} blocks: use river.Migrator")
+            raise ConfigurationError(
+                f"an AsyncMigrator is for asyncio, and {_shown(source)} blocks: use river.Migrator"
+            )
         self._driver: AsyncDriver = self._any_driver
 
     async def up(
@@ -402,6 +412,11 @@ def _aborting_async(executor: AsyncExecutor, seconds: float | None) -> Generator
         yield
     finally:
         timer.cancel()
+
+
+def _shown(source: object) -> str:
+    """Of a URL only the scheme: the rest may hold a password."""
+    return f"{source.partition('://')[0]}://..." if isinstance(source, str) else repr(type(source))
 
 
 def _milliseconds(option: str, value: float | timedelta) -> int:

@@ -116,7 +116,7 @@ def test_show_sql_prints_what_was_run(river: Run, empty: Scratch) -> None:
 
 def test_the_list_marks_where_the_database_is(river: Run) -> None:
     unmarked = river("migrate-list")
-    assert unmarked.code == 0
+    assert (unmarked.code, unmarked.err) == (0, ["no version is applied"])
     assert unmarked.out[0] == "001 create river migration"
     assert len(unmarked.out) == 8
     river("migrate-up", "--target-version", "2")
@@ -140,9 +140,9 @@ def test_a_newer_database_is_named_in_the_list_and_refused_by_down_and_validate(
         assert "at version 9 of the line 'main'" in refused.err[0]
 
 
-def test_validate_exits_with_one_until_everything_is_applied(river: Run) -> None:
+def test_validate_exits_with_one_until_everything_is_applied(river: Run, empty: Scratch) -> None:
     river("migrate-up", "--target-version", "6")
-    missing = "river: versions that are not applied: 7, 8; run river migrate-up"
+    missing = f"river: versions that are not applied: 7, 8; run river migrate-up --schema {empty.name}"
     assert river("validate") == Result(1, [], [missing])
     assert river("validate", "--target-version", "6") == Result(0, ["all versions are applied"], [])
     river("migrate-up")
@@ -162,6 +162,19 @@ def test_get_prints_sql_that_psql_runs(bare: Run, database_url: str, empty: Scra
     assert down.out[0] == "-- River main migration 008 [down]"
     empty.connection.execute("\n".join(down.out).encode())
     assert empty.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", empty.name) == []
+
+
+def test_sql_with_its_record_is_known_to_the_migrator_and_without_it_the_error_says_so(
+    bare: Run, river: Run, empty: Scratch
+) -> None:
+    up = bare("migrate-get", "--all", "--up", "--record", "--schema", empty.name)
+    empty.connection.execute("\n".join(up.out).encode())
+    assert river("validate").code == 0
+    down = bare("migrate-get", "--all", "--down", "--record", "--schema", empty.name)
+    empty.connection.execute("\n".join(down.out).encode())
+    up = bare("migrate-get", "--all", "--up", "--schema", empty.name)
+    empty.connection.execute("\n".join(up.out).encode())
+    assert "did not record their versions, insert those into river_migration" in river("migrate-up").err[0]
 
 
 def test_get_chooses_versions(bare: Run) -> None:
@@ -191,8 +204,10 @@ def test_get_chooses_versions(bare: Run) -> None:
         (["migrate-up"], "no database: give --database-url, or set DATABASE_URL or libpq's PGDATABASE"),
         (["migrate-list"], "no database: give --database-url"),
         (["validate"], "no database: give --database-url"),
-        (["migrate-up", "--database-url", "localhost/db"], "no driver can be made of a str that is no URL"),
-        (["migrate-up", "--database-url", "mysql://u:secret@h/db"], "no driver can be made of mysql://..."),
+        (["migrate-up", "--database-url", "localhost/db"], "the database URL must be like postgresql://user"),
+        (["migrate-up", "--database-url", "mysql://u:secret@h/db"], "the database URL must be like postgresql://"),
+        (["migrate-up", "--database-url", "host=h password=secret"], "the database URL must be like postgresql://"),
+        (["validate", "--dry-run"], "No such option '--dry-run'; see river validate --help"),
         (["migrate-up", "--database-url", "sqlite:///a.db"], "sqlite is not supported yet"),
         (["validate", "--database-url", "postgresql://127.0.0.1:1/db"], "refused"),
         (["migrate-up", "--statement-timeout", "soon"], "'soon' is no duration: write 500ms, 10s, 1m30s, 2h, or none"),
@@ -246,7 +261,7 @@ def test_the_statement_timeout_is_that_of_the_option(river: Run, database_url: s
         busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
         result = river("migrate-up", "--statement-timeout", "50ms")
     assert result.code == 1
-    assert "a statement may take 0.05 s: give a longer statement_timeout" in result.err[0]
+    assert "a statement may take 0.05 s: give a longer statement timeout" in result.err[0]
 
 
 @pytest.mark.parametrize("library", ["postgresql+psycopg", "postgresql+asyncpg", "postgresql+pg8000"])

@@ -188,6 +188,15 @@ def test_a_source_of_the_other_colour_is_refused() -> None:
         Migrator(create_async_engine("postgresql+asyncpg://"))
     with pytest.raises(ConfigurationError, match=r"river\.Migrator"):
         AsyncMigrator(create_engine("postgresql+psycopg://"))
+    # A password is in none of the messages.
+    for made, url in (
+        (Migrator, "postgresql+asyncpg://u:secret@h/d"),
+        (AsyncMigrator, "postgresql+psycopg2://u:secret@h/d"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            made(url)
+        assert "secret" not in str(caught.value)
+        assert f"{url.partition(':')[0]}://..." in str(caught.value)
     with pytest.raises(ConfigurationError, match="sqlite is not supported"):
         Migrator("sqlite://")
 
@@ -229,7 +238,7 @@ def test_a_statement_that_takes_too_long_says_which_option_gives_it_more(databas
     impatient = Migrator(database_url, schema=empty.name, statement_timeout=0.1)
     with psycopg.connect(database_url) as busy:
         busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
-        with pytest.raises(MigrationError, match=r"007.*a statement may take 0\.1 s: give a longer statement_timeout"):
+        with pytest.raises(MigrationError, match=r"007.*a statement may take 0\.1 s: give a longer statement timeout"):
             impatient.up()
     assert empty.versions == [1, 2, 3, 4, 5, 6]
     assert versions(impatient.up()) == [7, 8]

@@ -66,5 +66,5 @@ def _engine_for(url: str | URL, colour: Colour) -> Engine | AsyncEngine:
         # Neither the URL nor SQLAlchemy's words, in which a password would be the port that it was taken for.
         raise ConfigurationError(
             "the database URL cannot be read: write postgresql+psycopg://user:password@host:port/database, with the "
-            "password as urllib.parse.quote_plus() gives it"
+            "password as urllib.parse.quote(password, safe='') gives it"
         ) from None

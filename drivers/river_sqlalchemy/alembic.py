@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext
     from sqlalchemy.schema import SchemaItem
 
-logger = logging.getLogger("river.alembic")
+# Below Alembic's own, because fileConfig() in an env.py disables loggers that its file does not name.
+logger = logging.getLogger("alembic.river")
 
 _TABLES: Final = frozenset(
     {

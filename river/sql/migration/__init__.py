@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
@@ -40,7 +40,7 @@ class Migration:
     line: str
     version: int
     name: str
-    _texts: Mapping[Direction, str]
+    _texts: Mapping[Direction, str] = field(repr=False)
 
     def script(self, direction: Direction, schema: str | None = None) -> str:
         """The SQL for people to read or to run by hand, comments included; it does not record the version.
