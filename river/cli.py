@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import logging
 import os
 import platform
 import re
@@ -59,7 +60,15 @@ def main() -> None:
     # What a person waits for must end; the variable, or the URL, may say otherwise.
     os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
     os.environ.setdefault("PGAPPNAME", "river")
-    sys.exit(run(sys.argv[1:]))
+    # An error is one line; what libraries log besides would be two.
+    logging.getLogger().addHandler(logging.NullHandler())
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # It was reported, and Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -74,11 +83,8 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted: what was not finished has been rolled back")
     except OSError as error:
-        if error.errno != errno.EPIPE:
-            raise
-        # Whoever read the output has seen enough; Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        # Whoever read the output may have seen enough, which is no error to speak of.
+        return 1 if error.errno == errno.EPIPE else _fail(f"the output cannot be written: {error.strerror}")
     return result if isinstance(result, int) else 0
 
 
@@ -99,7 +105,10 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str) 
     if match is None or not text:
         raise click.BadParameter(f"{value!r} is no duration: write 500ms, 10s, 1m30s, 2h, or none for no limit")
     hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
-    return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+    try:
+        return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+    except OverflowError:
+        raise click.BadParameter(f"{value!r} is too long: write none for no limit") from None
 
 
 def _limit(context: click.Context, parameter: click.Parameter, value: str) -> timedelta:
@@ -176,20 +185,20 @@ def river(context: click.Context) -> None:
 
 @river.command("migrate-up")
 @_extent
-def migrate_up(**options: Unpack[Extent]) -> None:
+def migrate_up(**options: Unpack[Extent]) -> int:
     """Create River's tables, or bring them to the newest version.
 
     Each version is a transaction of its own. Versions that are applied already, by whichever of River's tools, are
     left alone, so that the command may run at every deployment, and on several machines at once.
     """
-    _migrate("up", options)
+    return _migrate("up", options)
 
 
 @river.command("migrate-down")
 @_extent
-def migrate_down(**options: Unpack[Extent]) -> None:
+def migrate_down(**options: Unpack[Extent]) -> int:
     """Revert the last version, or with --target-version all above it; 0 removes River's tables and all jobs."""
-    _migrate("down", options)
+    return _migrate("down", options)
 
 
 @river.command("migrate-list")
@@ -269,7 +278,7 @@ def version() -> None:
     click.echo(_version_text())
 
 
-def _migrate(direction: Direction, options: Extent) -> None:
+def _migrate(direction: Direction, options: Extent) -> int:
     """Do, or with --dry-run show, the steps of one direction, each as soon as it is done."""
     migrator = _migrator(options, statement_timeout=options["statement_timeout"], lock_timeout=options["lock_timeout"])
     move = migrator.up if direction == "up" else migrator.down
@@ -279,7 +288,7 @@ def _migrate(direction: Direction, options: Extent) -> None:
     plan = _await(move(target_version=target, max_steps=max_steps, dry_run=True))
     if not plan:
         click.echo("no migrations to apply")
-        return
+        return 0
     show = _Report(plan, show_sql=options["show_sql"])
     if options["dry_run"]:
         for step in plan:
@@ -287,10 +296,13 @@ def _migrate(direction: Direction, options: Extent) -> None:
     else:
         with show.progress:
             done = _await(move(target_version=target, max_steps=max_steps, on_step=show.done))
+        if show.error is not None:
+            return _fail(f"the migration is done, but its report cannot be written: {show.error.strerror}")
         if len(done) < len(plan):
             click.echo(f"{len(plan) - len(done)} more were done by another process meanwhile")
     if max_steps is not None and len(plan) < max_steps:
         click.echo("no more migrations to apply")
+    return 0
 
 
 class _Report:
@@ -300,6 +312,7 @@ class _Report:
         self._width = max(len(step.name) for step in plan)
         self._coming = {step.version: following for step, following in itertools.pairwise(plan)}
         self._show_sql = show_sql
+        self.error: OSError | None = None
         # On a terminal only: a version may take minutes. Elsewhere it writes nothing.
         self.progress = Console(stderr=True).status(self._running(plan[0]))
 
@@ -308,11 +321,18 @@ class _Report:
         self._sql(step)
 
     def done(self, step: MigrationStep) -> None:
+        if self.error is None:
+            try:
+                self._done(step)
+            except OSError as error:
+                self.error = error  # whoever reads it is gone; the migration is not to stop half-way for that
+        if step.version in self._coming:
+            self.progress.update(self._running(self._coming[step.version]))
+
+    def _done(self, step: MigrationStep) -> None:
         took = "" if step.duration is None else f" [{_rounded(step.duration)}]"
         click.echo(f"applied migration {step.version:03} [{step.direction}] {step.name:{self._width}}{took}")
         self._sql(step)
-        if step.version in self._coming:
-            self.progress.update(self._running(self._coming[step.version]))
 
     def _running(self, step: MigrationStep) -> str:
         return f"migration {step.version:03} ({step.direction}) {step.name}"

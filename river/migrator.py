@@ -20,7 +20,7 @@ from datetime import timedelta
 from .config import seconds
 from .driver import AsyncDriver, Colour, Driver, driver_for, is_asyncio
 from .engine.migration import plan_down, plan_up, unapplied
-from .errors import ConfigurationError, DatabaseError, MigrationError
+from .errors import ConfigurationError, DatabaseError, ErrorClass, MigrationError
 from .operation import AsyncExecutor, Executor, Operation, run, run_async
 from .operations import migrate
 from .sql.migration import MAIN, Direction, Migration, migrations
@@ -33,6 +33,10 @@ DEFAULT_STATEMENT_TIMEOUT = timedelta(seconds=10)
 DEFAULT_LOCK_TIMEOUT = timedelta(seconds=60)
 """Six statements of other processes that take as long as they may."""
 
+_ANSWER_SECONDS = 10.0
+"""How long a server may take to answer what takes it no time."""
+
+_ACTIVE_TRANSACTION = "25001"
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELLED = "57014"
 _DUPLICATE_TABLE = "42P07"
@@ -109,52 +113,67 @@ class _BaseMigrator:
         ]
 
     def _applied(self) -> Operation[tuple[int, ...]]:
-        return migrate.applied(self._schema, self._line)
+        # Who rebuilds the table of versions keeps others from reading it.
+        yield from set_timeouts(Timeouts(lock=f"{self._lock_ms}ms", statement="0"))
+        with self._waiting(None):
+            return (yield from migrate.applied(self._schema, self._line))
 
     def _unapplied(self, applied: tuple[int, ...], target: int | None) -> list[int]:
         return unapplied(self._line, list(self._migrations), applied, target=target)
 
     def _run(self, step: MigrationStep) -> Operation[bool]:
         yield from read_committed()
-        try:
+        with self._waiting(step.version):
             yield from migrate.exclusive(self._schema, wait_ms=self._lock_ms)
+        yield from set_timeouts(Timeouts(lock="0", statement=f"{self._statement_ms}ms"))
+        return (yield from migrate.step(self._schema, step.migration, step.direction))
+
+    def _seconds(self, step: MigrationStep | None = None) -> float | None:
+        """A time in which the server has long answered, or ended the step itself: it is out of reach by then."""
+        if step is None:
+            return self._lock_ms / 1000 + _ANSWER_SECONDS
+        if not self._statement_ms:
+            return None
+        statements = len(step.migration.sql(step.direction)) + 1
+        return (self._lock_ms + self._statement_ms * statements) / 1000 + _ANSWER_SECONDS
+
+    @contextmanager
+    def _waiting(self, version: int | None) -> Generator[None]:
+        try:
+            yield
         except DatabaseError as error:
             if error.sqlstate != _LOCK_NOT_AVAILABLE:
                 raise
             raise MigrationError(
                 f"another process has been migrating this schema for {self._lock_ms / 1000:g} s, and nothing was "
                 "changed here: try again when it is done, or give a longer lock timeout",
-                version=step.version,
+                version=version,
             ) from error
-        yield from set_timeouts(Timeouts(lock="0", statement=f"{self._statement_ms}ms"))
-        return (yield from migrate.step(self._schema, step.migration, step.direction))
-
-    def _seconds(self, step: MigrationStep) -> float | None:
-        """A time in which the server has long ended the step itself, so that it has to be out of reach."""
-        if not self._statement_ms:
-            return None
-        statements = len(step.migration.sql(step.direction)) + 10
-        return (self._lock_ms + self._statement_ms * statements) / 1000
 
     @contextmanager
     def _failing(self, step: MigrationStep) -> Generator[None]:
         try:
             yield
         except DatabaseError as error:
-            hint = ""
-            if error.sqlstate == _QUERY_CANCELLED and self._statement_ms:
-                hint = f"; a statement may take {self._statement_ms / 1000:g} s: give a longer statement timeout"
-            elif error.sqlstate == _DUPLICATE_TABLE:
-                hint = (
-                    "; if River's tables were made by other means, which did not record their versions, insert those "
-                    "into river_migration"
-                )
+            lost = error.error_class is ErrorClass.CONNECTION_LOST
+            outcome = "was interrupted" if lost else "failed and was rolled back"
             # The first line: the others show where in River's own SQL it happened. The cause has them.
             reason = str(error).partition("\n")[0]
             raise MigrationError(
-                f"version {step.version:03} [{step.direction}] {step.name} failed and was rolled back: {reason}{hint}",
+                f"version {step.version:03} [{step.direction}] {step.name} {outcome}: {reason}{self._hint(error)}",
                 version=step.version,
             ) from error
+
+    def _hint(self, error: DatabaseError) -> str:
+        if error.error_class is ErrorClass.CONNECTION_LOST:
+            return "; it is done as a whole or not at all: try again, and what is done is left alone"
+        if error.sqlstate == _QUERY_CANCELLED and self._statement_ms:
+            return f"; a statement may take {self._statement_ms / 1000:g} s: give a longer statement timeout"
+        if error.sqlstate == _DUPLICATE_TABLE:
+            return "; if River's tables were made without recording their versions, insert those into river_migration"
+        if error.sqlstate == _ACTIVE_TRANSACTION:
+            return "; the engine asks something at the begin of each transaction: give one in READ COMMITTED"
+        return ""
 
 
 class Migrator(_BaseMigrator):
@@ -236,6 +255,7 @@ class Migrator(_BaseMigrator):
 
         Raises:
             ConfigurationError: There is no such schema.
+            MigrationError: Another process migrates this schema, and was not done in time.
             DatabaseError: The database failed.
         """
         with self._closing():
@@ -253,7 +273,7 @@ class Migrator(_BaseMigrator):
             return self._unapplied(self._read(), target_version)
 
     def _read(self) -> tuple[int, ...]:
-        with self._driver.transaction() as executor:
+        with self._driver.transaction() as executor, _aborting(executor, self._seconds()):
             return run(executor, self._applied())
 
     def _migrate(
@@ -349,7 +369,8 @@ class AsyncMigrator(_BaseMigrator):
 
     async def _read(self) -> tuple[int, ...]:
         async with self._driver.transaction() as executor:
-            return await run_async(executor, self._applied())
+            with _aborting_async(executor, self._seconds()):
+                return await run_async(executor, self._applied())
 
     async def _migrate(
         self,

@@ -41,10 +41,13 @@ class Statement:
         sql: The text. Parameters are written ``:name`` and cast where they stand, ``CAST(:id AS bigint)``, so
             that no library has to guess a type.
         parameters: A value for each name in the text.
+        prepared: Whether a library may keep it prepared on the connection. False for what changes the tables, or asks
+            about tables that change; it can then also go through a pooler that changes connections beneath.
     """
 
     sql: str
     parameters: Mapping[str, Value]
+    prepared: bool = True
 
 
 Operation: TypeAlias = Generator[Statement, Rows, T]

@@ -235,6 +235,21 @@ def test_a_connection_of_the_hosts_comes_back_without_lock_and_transaction(
         )
 
 
+def test_what_the_host_has_still_to_commit_stays_open_and_locked(make_host: MakeHost, database_url: str) -> None:
+    host = make_host()
+    env = host.folder / "migrations" / "env.py"
+    env.write_text(env.read_text().replace(", context.begin_transaction():", ":"))
+    with host.connection() as connection:
+        host.attributes["connection"] = connection
+        host.upgrade()
+        assert not is_free(database_url, host.place)
+        assert host.place.versions == []
+        connection.commit()
+        assert is_free(database_url, host.place)
+    assert host.place.versions == ALL
+    assert host.recorded == {NEWEST}
+
+
 def test_a_connection_in_a_transaction_keeps_the_lock_until_the_host_ends_it(
     make_host: MakeHost, database_url: str
 ) -> None:

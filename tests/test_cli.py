@@ -174,7 +174,7 @@ def test_sql_with_its_record_is_known_to_the_migrator_and_without_it_the_error_s
     empty.connection.execute("\n".join(down.out).encode())
     up = bare("migrate-get", "--all", "--up", "--schema", empty.name)
     empty.connection.execute("\n".join(up.out).encode())
-    assert "did not record their versions, insert those into river_migration" in river("migrate-up").err[0]
+    assert "made without recording their versions, insert those into river_migration" in river("migrate-up").err[0]
 
 
 def test_get_chooses_versions(bare: Run) -> None:
@@ -212,6 +212,7 @@ def test_get_chooses_versions(bare: Run) -> None:
         (["validate", "--database-url", "postgresql://127.0.0.1:1/db"], "refused"),
         (["migrate-up", "--statement-timeout", "soon"], "'soon' is no duration: write 500ms, 10s, 1m30s, 2h, or none"),
         (["migrate-up", "--statement-timeout", ""], "'' is no duration"),
+        (["migrate-up", "--statement-timeout", "99999999999999h"], "'99999999999999h' is too long"),
         (["migrate-up", "--lock-timeout", "none"], "a wait needs a limit"),
         (["migrate-up", "--max-steps", "some"], "'some' is not a valid integer"),
         (["migrate-up", "--statment-timeout", "1s"], "--statement-timeout"),
@@ -327,6 +328,51 @@ def test_a_reader_that_has_seen_enough_is_no_error(database_url: str, empty: Scr
     with process.stderr:
         assert process.stderr.read() == ""
     process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("reader", ["gone", "full"])
+def test_a_report_that_cannot_be_written_does_not_stop_the_migration(
+    database_url: str, empty: Scratch, reader: str
+) -> None:
+    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", empty.name]
+    if reader == "full":
+        out = os.open("/dev/full", os.O_WRONLY)
+    else:
+        unread, out = os.pipe()
+        os.close(unread)
+    process = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(out)
+    assert empty.versions == list(range(1, 9))
+    assert process.returncode == 1
+    assert process.stderr.startswith("river: the migration is done, but its report cannot be written: ")
+    assert len(process.stderr.splitlines()) == 1
+
+
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    out = os.open("/dev/full", os.O_WRONLY)
+    command = [str(RIVER), "migrate-get", "--all", "--up"]
+    process = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(out)
+    assert process.returncode == 1
+    assert process.stderr == "river: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:S3cr3t%zz@h/d",
+        "postgresql://u:pw S3cr3t@h/d",
+        "postgresql://u:@S3cr3t@h/d",
+        "postgresql://u:S3cr3t/pw@h/d",
+        "postgresql+psycopg://u:@S3cr3t@h/d",
+        "postgresql+asyncpg://u:p@S3cr3t@h/d",
+    ],
+)
+def test_a_password_that_is_not_quoted_is_not_shown(bare: Run, url: str) -> None:
+    result = bare("validate", "--database-url", url)
+    assert result.code == 1
+    assert "S3cr3t" not in result.err[0]
+    assert "urllib.parse.quote(password, safe='')" in result.err[0]
 
 
 def test_ctrl_c_while_it_waits_rolls_back_and_says_so(database_url: str, empty: Scratch) -> None:

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from river import (
     AsyncClient,
@@ -36,6 +38,7 @@ from river.errors import SwallowedError
 from river.outcome import Completed, Failed, Outcome, Snoozed
 from river.runtime.attempt import Attempt, work_in_task, work_in_thread
 from river.sql import decode
+from tests.support.urls import with_driver
 from tests.test_operation import AsyncScript, Script, adoptable, inserted, job_row
 
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -317,6 +320,29 @@ async def test_an_error_rolls_an_asyncio_clients_insert_back(
             with pytest.raises(NoteError):
                 await client.insert_many([Note(), Note()])
             assert count(connection, schema) == 0
+
+
+@pytest.mark.parametrize("drivername", ["postgresql+psycopg", "postgresql+psycopg2", "postgresql+pg8000"])
+def test_an_error_rolls_an_insert_back_on_an_engine_in_autocommit_too(
+    database_url: str, connection: psycopg.Connection, schema: str, drivername: str
+) -> None:
+    engine = create_engine(with_driver(database_url, drivername), isolation_level="AUTOCOMMIT")
+    client = Client(engine, schema=schema, **EXTENSIONS[0])
+    with pytest.raises(NoteError):
+        client.insert(Note())
+    assert count(connection, schema) == 0
+    engine.dispose()
+
+
+async def test_an_error_rolls_an_insert_back_on_an_asyncio_engine_in_autocommit_too(
+    database_url: str, connection: psycopg.Connection, schema: str
+) -> None:
+    engine = create_async_engine(with_driver(database_url, "postgresql+asyncpg"), isolation_level="AUTOCOMMIT")
+    client = AsyncClient(engine, schema=schema, **EXTENSIONS[0])
+    with pytest.raises(NoteError):
+        await client.insert(Note())
+    assert count(connection, schema) == 0
+    await engine.dispose()
 
 
 def test_in_the_hosts_transaction_an_error_passes_and_the_host_rolls_back(

@@ -17,8 +17,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg_pool import ConnectionPool
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -31,7 +32,7 @@ from tests.support import catalogue
 from tests.support.clients import BLOCKING_SOURCES, Way, eventually, source
 from tests.support.proxy import proxy_to
 from tests.support.schemas import Scratch, scratch, until_somebody_waits, waiting_for
-from tests.support.urls import with_driver
+from tests.support.urls import DRIVERS, with_driver
 
 ALL = list(range(1, 9))
 
@@ -370,6 +371,187 @@ async def test_a_cancelled_call_leaves_whole_versions(database_url: str, empty: 
             await call
     assert empty.versions == [1, 2, 3, 4, 5, 6]
     assert versions(await migrator.up()) == [7, 8]
+
+
+@pytest.mark.parametrize("drivername", DRIVERS)
+async def test_an_engine_in_autocommit_gets_real_transactions(
+    database_url: str, empty: Scratch, drivername: str
+) -> None:
+    url = with_driver(database_url, drivername)
+    blocking = drivername != "postgresql+asyncpg"
+    make_engine, make_migrator = (create_engine, Migrator) if blocking else (create_async_engine, AsyncMigrator)
+    engine: Any = make_engine(url, isolation_level="AUTOCOMMIT")
+    migrator = make_migrator(engine, schema=empty.name)
+    empty.execute("CREATE TABLE {at}.river_leader (id bigint)")
+    with pytest.raises(MigrationError, match=r"002 \[up\] initial schema failed and was rolled back"):
+        await settled(migrator.up())
+    empty.execute("DROP TABLE {at}.river_leader")
+    assert catalogue.read(empty.connection, empty.name) == catalogue.after_up(1)
+    # The lock is held until the version is recorded.
+    if blocking:
+        with ThreadPoolExecutor(4) as threads:
+            calls = [threads.submit(Migrator(engine, schema=empty.name).up) for _ in range(4)]
+            done = sorted(version for call in calls for version in versions(call.result()))
+    else:
+        plans = await asyncio.gather(*(settled(migrator.up()) for _ in range(4)))
+        done = sorted(version for steps in plans for version in versions(steps))
+    assert done == ALL[1:]
+    # The host finds its engine as it was.
+    if blocking:
+        with engine.connect() as connection:
+            assert connection.dialect.detect_autocommit_setting(connection.connection.dbapi_connection)
+    await settled(engine.dispose())
+
+
+def test_up_and_down_at_once_do_not_mix(database_url: str, empty: Scratch) -> None:
+    migrator = Migrator(database_url, schema=empty.name)
+    migrator.up()
+    with psycopg.connect(database_url) as gate, ThreadPoolExecutor() as threads:
+        # Its plan is 8, 7, 6; nothing of it is done when the other one makes its own.
+        run(ConnectionExecutor(gate), migrate.exclusive(empty.name, wait_ms=1000))
+        down = threads.submit(migrator.down, target_version=5)
+        until_somebody_waits(empty)
+        for version in (8, 7):
+            run(ConnectionExecutor(gate), migrate.step(empty.name, migrator.migrations[version - 1], "down"))
+        gate.commit()
+        # 8 and 7 were found done; 6 was this one's.
+        assert versions(down.result()) == [6]
+        # And the same against the direction.
+        run(ConnectionExecutor(gate), migrate.exclusive(empty.name, wait_ms=1000))
+        up = threads.submit(migrator.up)
+        until_somebody_waits(empty)
+        run(ConnectionExecutor(gate), migrate.step(empty.name, migrator.migrations[4], "down"))
+        gate.commit()
+        with pytest.raises(
+            MigrationError, match="version 6 cannot be applied while version 5 is not recorded as applied"
+        ):
+            up.result()
+    assert empty.versions == [1, 2, 3, 4]
+    assert catalogue.read(empty.connection, empty.name) == catalogue.after_down(5)
+    assert versions(migrator.up()) == [5, 6, 7, 8]
+
+
+def test_a_version_under_others_is_not_reverted(migrator: Migrator, empty: Scratch) -> None:
+    migrator.up()
+    empty.execute("DELETE FROM {at}.river_migration WHERE version = 7")
+    with pytest.raises(MigrationError, match="version 8 cannot be reverted while version 7 is not recorded as applied"):
+        migrator.down(target_version=0)
+    assert empty.versions == [1, 2, 3, 4, 5, 6, 8]
+
+    def apply_again(step: river.MigrationStep) -> None:
+        if step.version == 7:
+            empty.execute("INSERT INTO {at}.river_migration (line, version) VALUES ('main', 8)")
+
+    empty.execute("INSERT INTO {at}.river_migration (line, version) VALUES ('main', 7)")
+    with pytest.raises(MigrationError, match="version 6 cannot be reverted while version 8 is recorded as applied"):
+        migrator.down(target_version=0, on_step=apply_again)
+
+
+def test_the_question_what_is_applied_has_a_deadline_too(database_url: str, empty: Scratch) -> None:
+    migrator = Migrator(database_url, schema=empty.name, lock_timeout=0.1)
+    migrator.up()
+    with psycopg.connect(database_url) as busy:
+        busy.execute(f'LOCK TABLE "{empty.name}".river_migration IN ACCESS EXCLUSIVE MODE')
+        for call in (migrator.up, migrator.down, migrator.validate, migrator.applied):
+            with pytest.raises(MigrationError, match=r"another process has been migrating this schema for 0\.1 s"):
+                call()
+
+
+@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+async def test_a_server_that_never_answers_is_given_up(
+    database_url: str, empty: Scratch, colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("river.migrator._ANSWER_SECONDS", 0.3)
+    with proxy_to(database_url) as network:
+        migrator = (Migrator if colour == "blocking" else AsyncMigrator)(
+            one_connection(network.url, colour), schema=empty.name, lock_timeout=0.1
+        )
+
+        async def applied() -> Any:
+            return await settled(await asyncio.to_thread(migrator.applied))
+
+        await applied()
+        network.blackhole()
+        with pytest.raises(DatabaseError):
+            await asyncio.wait_for(applied(), 30)
+
+
+def test_a_commit_without_an_answer_is_not_said_to_be_rolled_back(database_url: str, empty: Scratch) -> None:
+    Migrator(database_url, schema=empty.name).up(target_version=2)
+    with proxy_to(database_url) as network:
+        engine = create_engine(with_driver(network.url, "postgresql+psycopg"), poolclass=NullPool)
+
+        @event.listens_for(engine, "commit")
+        def answer_is_lost(connection: Any) -> None:
+            newest = connection.exec_driver_sql(f'SELECT max(version) FROM "{empty.name}".river_migration').scalar()
+            if newest == 3:
+                connection.connection.driver_connection.commit()
+                # What SQLAlchemy commits now is something else, and finds the connection lost.
+                connection.exec_driver_sql("SELECT 1")
+                network.cut()
+
+        with pytest.raises(MigrationError, match=r"003.*was interrupted: .*done as a whole or not at all: try again"):
+            Migrator(engine, schema=empty.name).up()
+    assert empty.versions == [1, 2, 3]
+
+
+def test_a_relation_of_the_hosts_with_that_name_is_refused_by_its_name(migrator: Migrator, empty: Scratch) -> None:
+    for made in (
+        "TABLE {at}.river_migration (version text)",
+        "VIEW {at}.river_migration AS SELECT 1",
+        "SEQUENCE {at}.river_migration",
+    ):
+        empty.execute(f"CREATE {made}")
+        for call in (migrator.up, migrator.down, migrator.validate):
+            with pytest.raises(ConfigurationError, match=r"river_migration in the schema .* is not River's.*rename it"):
+                call()
+        empty.execute(f"DROP {made.split()[0]} {{at}}.river_migration")
+
+
+@pytest.mark.parametrize("name", ["o'brien", "My-Schema", 'we"ird', "sch\u00e9ma", "a b"])
+def test_a_search_path_may_lead_to_a_schema_of_any_name(database_url: str, empty: Scratch, name: str) -> None:
+    quoted = sql.Identifier(name).as_string()
+    empty.connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+    try:
+        engine = create_engine(
+            "postgresql+psycopg://",
+            creator=lambda: psycopg.connect(database_url, options=f"-csearch_path={quoted}".replace(" ", "\\ ")),
+            poolclass=NullPool,
+        )
+        Migrator(engine).up()
+        assert Migrator(engine).validate() == []
+        assert versions(Migrator(engine).down(target_version=0)) == ALL[::-1]
+    finally:
+        empty.connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+
+
+def test_an_engine_that_asks_before_river_can_is_told_what_to_change(database_url: str, empty: Scratch) -> None:
+    engine = create_engine(
+        with_driver(database_url, "postgresql+psycopg"), isolation_level="SERIALIZABLE", poolclass=NullPool
+    )
+
+    @event.listens_for(engine, "begin")
+    def ask(connection: Any) -> None:
+        connection.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(MigrationError, match="give one in READ COMMITTED"):
+        Migrator(engine, schema=empty.name).up()
+
+
+def test_nothing_that_a_migration_runs_stays_prepared(database_url: str, empty: Scratch) -> None:
+    with ConnectionPool(database_url, min_size=1, max_size=1, kwargs={"prepare_threshold": 0}) as pool:
+        Migrator(pool, schema=empty.name).up()
+        with pool.connection() as connection:
+            assert (
+                connection.execute("SELECT 1 FROM pg_prepared_statements WHERE NOT from_sql", prepare=False).fetchall()
+                == []
+            )
+
+
+def one_connection(url: str, colour: str) -> Any:
+    """An engine that connects once, so that a network that dies meets a connection that is there."""
+    make: Any = create_engine if colour == "blocking" else create_async_engine
+    return make(with_driver(url, "postgresql+psycopg"), pool_size=1)
 
 
 def test_one_connection_is_enough(database_url: str, empty: Scratch) -> None:

@@ -11,12 +11,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from river.errors import DatabaseError, ErrorClass, HandleClosedError, HandleError, TransactionRequiredError
+from river.errors import (
+    ConfigurationError,
+    DatabaseError,
+    ErrorClass,
+    HandleClosedError,
+    HandleError,
+    TransactionRequiredError,
+)
 
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
@@ -46,6 +54,25 @@ def errors() -> Generator[None]:
         yield
     except psycopg.Error as error:
         raise database_error(error) from error
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that cannot be meant, before libpq says so in words that may hold the password.
+
+    Raises:
+        ConfigurationError: It cannot be read, or a character of the password that must be quoted has cut it in two.
+    """
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        parts = {"port": "unreadable"}
+    ports = str(parts.get("port") or "5432").split(",")
+    # An @ in front is libpq's way to say that a socket has no file.
+    if not all(port.isdigit() for port in ports if port) or "@" in str(parts.get("host") or "")[1:]:
+        raise ConfigurationError(
+            "the database URL cannot be read: write postgresql://user:password@host:5432/database, with the password "
+            "as urllib.parse.quote(password, safe='') gives it"
+        )
 
 
 @contextmanager

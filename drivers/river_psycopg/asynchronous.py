@@ -14,7 +14,16 @@ from psycopg_pool import AsyncConnectionPool
 from river.driver import AsyncListener, Notification
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
-from ._common import connecting, connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
+from ._common import (
+    check_url,
+    connecting,
+    connection_settings,
+    database_error,
+    errors,
+    listen_statement,
+    shut_down,
+    to_psycopg,
+)
 
 
 class AsyncConnectionExecutor(AsyncExecutor):
@@ -32,7 +41,9 @@ class AsyncConnectionExecutor(AsyncExecutor):
     async def execute(self, statement: Statement) -> Rows:
         """Run one statement; errors are psycopg's own."""
         async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(to_psycopg(statement.sql), dict(statement.parameters))
+            await cursor.execute(
+                to_psycopg(statement.sql), dict(statement.parameters), prepare=None if statement.prepared else False
+            )
             return await cursor.fetchall() if cursor.description else []
 
 
@@ -73,7 +84,11 @@ class AsyncPsycopgDriver:
         Args:
             url: A libpq URL or connection string.
             max_size: How many connections it may hold.
+
+        Raises:
+            ConfigurationError: The URL cannot be read.
         """
+        check_url(url)
 
         def make() -> AsyncConnectionPool[Any]:
             return AsyncConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river")

@@ -13,7 +13,16 @@ from psycopg_pool import ConnectionPool
 from river.driver import Listener, Notification
 from river.operation import Database, Executor, Rows, Statement
 
-from ._common import connecting, connection_settings, database_error, errors, listen_statement, shut_down, to_psycopg
+from ._common import (
+    check_url,
+    connecting,
+    connection_settings,
+    database_error,
+    errors,
+    listen_statement,
+    shut_down,
+    to_psycopg,
+)
 
 
 class ConnectionExecutor(Executor):
@@ -31,7 +40,9 @@ class ConnectionExecutor(Executor):
     def execute(self, statement: Statement) -> Rows:
         """Run one statement; errors are psycopg's own."""
         with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
-            cursor.execute(to_psycopg(statement.sql), dict(statement.parameters))
+            cursor.execute(
+                to_psycopg(statement.sql), dict(statement.parameters), prepare=None if statement.prepared else False
+            )
             return cursor.fetchall() if cursor.description else []
 
 
@@ -71,7 +82,11 @@ class PsycopgDriver:
         Args:
             url: A libpq URL or connection string.
             max_size: How many connections it may hold.
+
+        Raises:
+            ConfigurationError: The URL cannot be read.
         """
+        check_url(url)
 
         def make() -> ConnectionPool[Any]:
             return ConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river")

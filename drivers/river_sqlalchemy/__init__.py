@@ -56,7 +56,10 @@ def driver_for(source: object, colour: Colour) -> SQLAlchemyDriver | AsyncSQLAlc
 
 def _engine_for(url: str | URL, colour: Colour) -> Engine | AsyncEngine:
     try:
-        library = make_url(url).get_driver_name()
+        parsed = make_url(url)
+        if "@" in (parsed.host or ""):
+            raise ValueError("an @ of the password has cut the URL in two")
+        library = parsed.get_driver_name()
         if library in _ASYNCIO_ONLY or (library == "psycopg" and colour == "asyncio"):
             return create_async_engine(url)
         return create_engine(url)

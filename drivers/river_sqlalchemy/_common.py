@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, TextClause, exc, text
 from sqlalchemy.engine import TwoPhaseTransaction
@@ -22,6 +22,9 @@ from river.errors import (
     TransactionRequiredError,
 )
 from river.operation import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.interfaces import IsolationLevel
 
 _INERROR = 3
 """libpq's PQTRANS_INERROR, as psycopg and psycopg2 report it."""
@@ -80,9 +83,25 @@ def begin_autocommit(connection: Connection) -> None:
     Raises:
         DatabaseError: The connection is lost.
     """
+    _set_isolation_level(connection, "AUTOCOMMIT")
+
+
+def leave_autocommit(connection: Connection) -> bool:
+    """Make the next transaction on a connection of River's own a real one, on an engine in AUTOCOMMIT, too.
+
+    There SQLAlchemy would begin and commit nothing. True if `end_autocommit` has to put it back.
+    """
+    dbapi_connection: Any = connection.connection.dbapi_connection
+    if not connection.dialect.detect_autocommit_setting(dbapi_connection):
+        return False
+    _set_isolation_level(connection, "READ COMMITTED")
+    return True
+
+
+def _set_isolation_level(connection: Connection, level: IsolationLevel) -> None:
     dbapi_connection: Any = connection.connection.dbapi_connection
     try:
-        connection.dialect.set_isolation_level(dbapi_connection, "AUTOCOMMIT")
+        connection.dialect.set_isolation_level(dbapi_connection, level)
     except Exception as error:
         connection.invalidate(error)
         raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
@@ -162,8 +181,8 @@ def check_usable(connection: Connection) -> None:
     # in_transaction() and get_isolation_level() say what was asked for; this asks the connection, whoever set it.
     if connection.dialect.detect_autocommit_setting(dbapi_connection):
         raise TransactionRequiredError(
-            "the SQLAlchemy connection is in autocommit, so the job would be committed by itself: use an engine "
-            "or connection without isolation_level='AUTOCOMMIT'"
+            "the SQLAlchemy connection is in autocommit, so what River writes would be committed by itself: use an "
+            "engine or connection without isolation_level='AUTOCOMMIT'"
         )
     # Only psycopg and psycopg2 can tell without asking the server.
     info = getattr(connection.connection.driver_connection, "info", None)

@@ -71,7 +71,7 @@ _REVISION: Final = re.compile(r"river_(\d{3})")
 _LOCK_NOT_AVAILABLE = "55P03"
 _LONGEST_WAIT_MS = 2**31 - 1
 
-_PAUSE: Final = "SELECT true FROM pg_sleep(0.1)"
+_PAUSE: Final = "SELECT true FROM pg_sleep(0.05)"
 
 
 class HasContext(Protocol):
@@ -303,19 +303,24 @@ def _session_lock(context: MigrationContext, schema: str | None) -> Generator[No
         if time.monotonic() > give_up_at:
             raise _not_in_time(wait)
         run(executor, command(_PAUSE))
+    ended_well = False
     try:
         yield
+        ended_well = True
     finally:
-        _unlock(connection, executor, where)
+        if not connection.closed:
+            _unlock(connection, executor, where, ended_well=ended_well)
 
 
-def _unlock(connection: Connection, executor: Executor, schema: str) -> None:
-    if connection.closed:
-        return
+def _unlock(connection: Connection, executor: Executor, schema: str, *, ended_well: bool) -> None:
     try:
-        connection.rollback()  # of what an error has left open
+        if not ended_well:
+            connection.rollback()
+        # What a host has left open, without an error, it has still to commit.
+        is_open = connection.in_transaction()
         run(executor, session_unlock(schema))
-        connection.rollback()
+        if not is_open:
+            connection.rollback()
     except exc.SQLAlchemyError as error:
         # Not to the pool: the session's end is what gives the lock back.
         connection.invalidate(error)

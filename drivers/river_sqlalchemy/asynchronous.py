@@ -11,7 +11,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from river.driver import AsyncListener
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
-from ._common import begin_autocommit, database_of, end_autocommit, errors, library_errors, shut_down, to_text
+from ._common import (
+    begin_autocommit,
+    database_of,
+    end_autocommit,
+    errors,
+    leave_autocommit,
+    library_errors,
+    shut_down,
+    to_text,
+)
 from ._listen import async_listener, can_listen
 
 
@@ -70,8 +79,14 @@ class AsyncSQLAlchemyDriver:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncExecutor]:
         """One transaction: committed when left, rolled back when left by an exception."""
-        async with self._connected(self._engine.begin()) as connection:
-            yield AsyncOwnedExecutor(connection, self.database)
+        async with self._connected(self._engine.connect()) as connection:
+            was_autocommit = await connection.run_sync(leave_autocommit)
+            try:
+                async with connection.begin():
+                    yield AsyncOwnedExecutor(connection, self.database)
+            finally:
+                if was_autocommit:
+                    await connection.run_sync(end_autocommit)
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncGenerator[AsyncExecutor]:

@@ -10,7 +10,16 @@ from sqlalchemy import Connection, Engine
 from river.driver import Listener
 from river.operation import Database, Executor, Rows, Statement
 
-from ._common import begin_autocommit, database_of, end_autocommit, errors, library_errors, shut_down, to_text
+from ._common import (
+    begin_autocommit,
+    database_of,
+    end_autocommit,
+    errors,
+    leave_autocommit,
+    library_errors,
+    shut_down,
+    to_text,
+)
 from ._listen import blocking_listener, can_listen
 
 
@@ -67,8 +76,14 @@ class SQLAlchemyDriver:
     @contextmanager
     def transaction(self) -> Generator[Executor]:
         """One transaction: committed when left, rolled back when left by an exception."""
-        with self._connected(self._engine.begin) as connection:
-            yield OwnedExecutor(connection, self.database)
+        with self._connected(self._engine.connect) as connection:
+            was_autocommit = leave_autocommit(connection)
+            try:
+                with connection.begin():
+                    yield OwnedExecutor(connection, self.database)
+            finally:
+                if was_autocommit:
+                    end_autocommit(connection)
 
     @contextmanager
     def autocommit(self) -> Generator[Executor]:

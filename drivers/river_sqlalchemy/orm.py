@@ -20,10 +20,13 @@ refuses the first and the third. Two things are different:
 - What only the flush can find is refused there, and then SQLAlchemy rolls the transaction back, as after any failed
   flush. It takes a relationship that writes River's columns, because it is not ``viewonly``, or a row that was made
   transient and added again.
-- Statements without instances are not refused: ``update(RiverJob)``, ``bulk_insert_mappings``. SQLAlchemy tells the
+- Statements for many rows are not refused: ``update(RiverJob)``, ``session.bulk_save_objects``. SQLAlchemy tells the
   listeners of the session about them, and that is the host's; the mapped class hears nothing.
 
 A change inside a dict or list is noticed by nobody, and never written.
+
+Aggregate states with the Core column, ``array_agg(RiverJob.__table__.c.state)``: over the attribute SQLAlchemy does not
+know that the array is one of an enum.
 
 On SQLite raw values come back, as `river_sqlalchemy.schema` says, but for ``state`` and ``unique_states``.
 """

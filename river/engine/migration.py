@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias
 
-from ..errors import ConfigurationError, NewerSchemaError
+from ..errors import ConfigurationError, MigrationError, NewerSchemaError
+
+Direction: TypeAlias = Literal["up", "down"]
 
 
 def plan_up(
@@ -61,6 +64,26 @@ def unapplied(line: str, known: Sequence[int], applied: Collection[int], *, targ
     """
     refuse_newer(line, known, applied)
     return plan_up(known, applied, target=target)
+
+
+def refuse_out_of_turn(direction: Direction, version: int, applied: Collection[int]) -> None:
+    """Refuse a step for which the versions around it are not as they have to be.
+
+    They were when it was planned, if nobody has migrated the other way since, and no row was removed by hand.
+
+    Raises:
+        MigrationError: An earlier version is not applied; or, on the way down, a later one is.
+    """
+    missing = [earlier for earlier in range(1, version) if earlier not in applied]
+    later = [other for other in applied if other > version] if direction == "down" else []
+    if missing or later:
+        verb, state = ("applied", "is not") if direction == "up" else ("reverted", "is" if later else "is not")
+        raise MigrationError(
+            f"version {version} cannot be {verb} while version {(later or missing)[-1]} {state} recorded as applied: "
+            "another process has migrated the other way meanwhile, or a row of river_migration was removed. See river "
+            "migrate-list, and try again",
+            version=version,
+        )
 
 
 def refuse_newer(line: str, known: Sequence[int], applied: Collection[int]) -> None:

@@ -7,6 +7,7 @@ no such lock, and their migrators meet ours at the table's primary key: one of t
 
 from __future__ import annotations
 
+from ..engine.migration import refuse_out_of_turn
 from ..errors import ConfigurationError
 from ..operation import Operation
 from ..sql.migration import Direction, Migration
@@ -40,11 +41,16 @@ def exclusive(schema: str | None, *, wait_ms: int) -> Operation[None]:
 
 
 def step(schema: str | None, migration: Migration, direction: Direction) -> Operation[bool]:
-    """Apply or revert one version, and record it; False if somebody else has done it. Call `exclusive` before."""
+    """Apply or revert one version, and record it; False if somebody else has done it. Call `exclusive` before.
+
+    Raises:
+        MigrationError: The versions around it are not as they have to be; nothing was changed.
+    """
     where, _ = yield from _find(schema)
     recorded = yield from applied(where, migration.line)
     if (migration.version in recorded) == (direction == "up"):
         return False
+    refuse_out_of_turn(direction, migration.version, recorded)
     record = migration.record(direction, where, newest=max(recorded, default=0))
     for statement in (*migration.sql(direction, where), *record):
         yield from command(statement)
@@ -60,4 +66,9 @@ def _find(schema: str | None) -> Operation[tuple[str, bool]]:
         )
     if not found.exists:
         raise ConfigurationError(f'the schema {schema!r} does not exist: create it first, CREATE SCHEMA "{schema}"')
+    if found.is_taken and not found.has_ledger:
+        raise ConfigurationError(
+            f"river_migration in the schema {found.schema!r} is not River's, which is a table with a column version of "
+            "type bigint: rename it, or choose another schema"
+        )
     return found.schema, found.has_ledger

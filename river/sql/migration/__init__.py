@@ -11,13 +11,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
+from ...engine.migration import Direction
 from ...errors import ConfigurationError, near
 from ...operation import Database
 from ..names import qualifier
 
-Direction: TypeAlias = Literal["up", "down"]
 _DIRECTIONS: Final[tuple[Direction, ...]] = ("up", "down")
 
 MAIN: Final = "main"
@@ -49,7 +49,10 @@ class Migration:
             direction: Which way.
             schema: Where; None leaves the names unqualified, so that the search path decides.
         """
-        return self._texts[direction].replace("{at}", qualifier(schema)).strip()
+        at = qualifier(schema)
+        # In a text of SQL's, a quotation mark of the schema's name would end it.
+        quoted = at.replace("'", "''")
+        return self._texts[direction].replace("'{at}", f"'{quoted}").replace("{at}", at).strip()
 
     def sql(self, direction: Direction, schema: str | None = None) -> list[str]:
         """The statements to run one by one, in one transaction; without parameters, and maybe none at all."""
@@ -103,3 +106,6 @@ def migrations(database: Database, line: str = MAIN) -> tuple[Migration, ...]:
 
 def _is_comment(piece: str) -> bool:
     return all(line.startswith("--") for line in piece.splitlines())
+
+
+__all__ = ["MAIN", "Direction", "Migration", "migrations"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...operation import Query, Rows, Statement, Value
 from .. import decode
 from ..names import qualifier
+
+T = TypeVar("T")
 
 # Without a schema's name it is the one in which the session's search path finds a ledger, else the first one on it.
 _PLACE = """\
@@ -24,14 +28,19 @@ WITH place AS (
 )
 SELECT
     place.schema,
-    EXISTS (SELECT FROM pg_namespace WHERE nspname = place.schema),
+    pg_namespace.oid IS NOT NULL,
+    pg_class.oid IS NOT NULL,
     EXISTS (
         SELECT
-        FROM pg_class
-        JOIN pg_namespace ON pg_namespace.oid = relnamespace
-        WHERE nspname = place.schema AND relname = 'river_migration'
+        FROM pg_attribute
+        WHERE attrelid = pg_class.oid
+          AND attname = 'version'
+          AND atttypid = CAST('bigint' AS regtype)
+          AND relkind IN ('r', 'p')
     )
 FROM place
+LEFT JOIN pg_namespace ON nspname = place.schema
+LEFT JOIN pg_class ON relnamespace = pg_namespace.oid AND relname = 'river_migration'
 """
 
 # The row as JSON, because the column `line` is not there before version 5; everything is of the line main then.
@@ -66,11 +75,13 @@ class Place:
     Attributes:
         schema: The schema's name; None if none was given and the search path has none.
         exists: Whether there is such a schema.
-        has_ledger: Whether the table is there that records applied versions.
+        is_taken: Whether something is called as the table that records applied versions.
+        has_ledger: Whether it is that table.
     """
 
     schema: str | None
     exists: bool
+    is_taken: bool
     has_ledger: bool
 
 
@@ -84,27 +95,27 @@ class Timeouts:
 
 def place(schema: str | None) -> Query[Place]:
     """Where River's tables are in the schema of this name, or for None where the session would find them."""
-    return Query(Statement(_PLACE, {"schema": schema}), _read_place)
+    return _query(_PLACE, {"schema": schema}, _read_place)
 
 
 def versions(schema: str, line: str) -> Query[tuple[int, ...]]:
     """Which versions of a line have been recorded, ascending."""
-    return Query(Statement(_VERSIONS.format(at=qualifier(schema)), {"line": line}), _read_versions)
+    return _query(_VERSIONS.format(at=qualifier(schema)), {"line": line}, _read_versions)
 
 
 def lock(schema: str) -> Query[None]:
     """Wait until no other transaction migrates this schema, and keep others out until this one ends."""
-    return Query(Statement(_LOCK, {"schema": schema}), _nothing)
+    return _query(_LOCK, {"schema": schema}, _nothing)
 
 
 def try_session_lock(schema: str) -> Query[bool]:
     """Keep others out until `session_unlock`, or the end of the session; False if somebody else migrates."""
-    return Query(Statement(_TRY_SESSION_LOCK, {"schema": schema}), _is_true)
+    return _query(_TRY_SESSION_LOCK, {"schema": schema}, _is_true)
 
 
 def session_unlock(schema: str) -> Query[bool]:
     """Let others in again; False if this session did not keep them out."""
-    return Query(Statement(_SESSION_UNLOCK, {"schema": schema}), _is_true)
+    return _query(_SESSION_UNLOCK, {"schema": schema}, _is_true)
 
 
 def read_committed() -> Query[None]:
@@ -114,23 +125,27 @@ def read_committed() -> Query[None]:
 
 def timeouts() -> Query[Timeouts]:
     """The session's limits."""
-    return Query(Statement(_TIMEOUTS, {}), _read_timeouts)
+    return _query(_TIMEOUTS, {}, _read_timeouts)
 
 
 def set_timeouts(values: Timeouts) -> Query[None]:
     """Other limits, until the end of the transaction."""
-    parameters: dict[str, Value] = {"lock": values.lock, "statement": values.statement}
-    return Query(Statement(_SET_TIMEOUTS, parameters), _nothing)
+    return _query(_SET_TIMEOUTS, {"lock": values.lock, "statement": values.statement}, _nothing)
 
 
 def command(sql: str) -> Query[None]:
     """A statement without parameters and without an answer."""
-    return Query(Statement(sql, {}), _nothing)
+    return _query(sql, {}, _nothing)
+
+
+def _query(sql: str, parameters: Mapping[str, Value], decoder: Callable[[Rows], T]) -> Query[T]:
+    # A prepared one would be about tables that have changed since.
+    return Query(Statement(sql, parameters, prepared=False), decoder)
 
 
 def _read_place(rows: Rows) -> Place:
-    schema, exists, has_ledger = rows[0]
-    return Place(None if schema is None else decode.text(schema), bool(exists), bool(has_ledger))
+    schema, exists, is_taken, has_ledger = rows[0]
+    return Place(None if schema is None else decode.text(schema), bool(exists), bool(is_taken), bool(has_ledger))
 
 
 def _read_versions(rows: Rows) -> tuple[int, ...]:
