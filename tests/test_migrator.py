@@ -462,10 +462,12 @@ async def test_a_server_that_never_answers_is_given_up(
     database_url: str, empty: Scratch, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("river.migrator._ANSWER_SECONDS", 0.3)
+    blocking = colour == "blocking"
+    make_engine, make_migrator = (create_engine, Migrator) if blocking else (create_async_engine, AsyncMigrator)
     with proxy_to(database_url) as network:
-        migrator = (Migrator if colour == "blocking" else AsyncMigrator)(
-            one_connection(network.url, colour), schema=empty.name, lock_timeout=0.1
-        )
+        # It keeps its connection, so that the network dies under one that is there.
+        engine: Any = make_engine(with_driver(network.url, "postgresql+psycopg"), pool_size=1)
+        migrator = make_migrator(engine, schema=empty.name, lock_timeout=0.1)
 
         async def applied() -> Any:
             return await settled(await asyncio.to_thread(migrator.applied))
@@ -474,6 +476,8 @@ async def test_a_server_that_never_answers_is_given_up(
         network.blackhole()
         with pytest.raises(DatabaseError):
             await asyncio.wait_for(applied(), 30)
+        network.heal()
+        await settled(engine.dispose())
 
 
 def test_a_commit_without_an_answer_is_not_said_to_be_rolled_back(database_url: str, empty: Scratch) -> None:
@@ -546,12 +550,6 @@ def test_nothing_that_a_migration_runs_stays_prepared(database_url: str, empty: 
                 connection.execute("SELECT 1 FROM pg_prepared_statements WHERE NOT from_sql", prepare=False).fetchall()
                 == []
             )
-
-
-def one_connection(url: str, colour: str) -> Any:
-    """An engine that connects once, so that a network that dies meets a connection that is there."""
-    make: Any = create_engine if colour == "blocking" else create_async_engine
-    return make(with_driver(url, "postgresql+psycopg"), pool_size=1)
 
 
 def test_one_connection_is_enough(database_url: str, empty: Scratch) -> None:
