@@ -175,6 +175,13 @@ def test_links_lead_to_files_and_headings(document: str) -> None:
         assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
 
 
+def test_every_test_that_the_field_cases_name_is_there() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "tests/FIELD_CASES.md").read_text()))
+    assert len(named) > 20
+    assert {name for name in named if f"def {name}(" not in tests} == set()
+
+
 def anchors(page: Path) -> list[str]:
     """The names under which a page's headings can be linked."""
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(page.read_text())]
