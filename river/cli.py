@@ -44,8 +44,8 @@ class Place(TypedDict):
     schema: str | None
 
 
-class Extent(Place):
-    """How far to migrate, and how."""
+class Options(Place):
+    """Everything that a migration is asked with."""
 
     target_version: int | None
     max_steps: int | None
@@ -185,7 +185,7 @@ def river(context: click.Context) -> None:
 
 @river.command("migrate-up")
 @_extent
-def migrate_up(**options: Unpack[Extent]) -> int:
+def migrate_up(**options: Unpack[Options]) -> int:
     """Create River's tables, or bring them to the newest version.
 
     Each version is a transaction of its own. Versions that are applied already, by whichever of River's tools, are
@@ -196,7 +196,7 @@ def migrate_up(**options: Unpack[Extent]) -> int:
 
 @river.command("migrate-down")
 @_extent
-def migrate_down(**options: Unpack[Extent]) -> int:
+def migrate_down(**options: Unpack[Options]) -> int:
     """Revert the last version, or with --target-version all above it; 0 removes River's tables and all jobs."""
     return _migrate("down", options)
 
@@ -278,7 +278,7 @@ def version() -> None:
     click.echo(_version_text())
 
 
-def _migrate(direction: Direction, options: Extent) -> int:
+def _migrate(direction: Direction, options: Options) -> int:
     """Do, or with --dry-run show, the steps of one direction, each as soon as it is done."""
     migrator = _migrator(options, statement_timeout=options["statement_timeout"], lock_timeout=options["lock_timeout"])
     move = migrator.up if direction == "up" else migrator.down

@@ -16,6 +16,9 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypedDict
+
+from typing_extensions import Unpack
 
 from .config import seconds
 from .driver import AsyncDriver, Colour, Driver, driver_for, is_asyncio
@@ -72,6 +75,23 @@ class MigrationStep:
     def sql(self) -> str:
         """What is run, comments included, without the statement that records the version."""
         return self.migration.script(self.direction, self.schema)
+
+
+class Extent(TypedDict, total=False):
+    """How far to migrate; each option may be left out.
+
+    Attributes:
+        target_version: The last version that is applied afterwards. Downwards it has to be applied, or 0, which
+            removes everything.
+        max_steps: How many versions to go at most, from 1. Of both limits, the one that comes first counts.
+        dry_run: Only return what would be done.
+        on_step: Called after each version that this call has done, with its transaction committed.
+    """
+
+    target_version: int | None
+    max_steps: int | None
+    dry_run: bool
+    on_step: Callable[[MigrationStep], object] | None
 
 
 class _BaseMigrator:
@@ -206,49 +226,29 @@ class Migrator(_BaseMigrator):
             raise ConfigurationError(f"a Migrator blocks, and {_shown(source)} is for asyncio: use river.AsyncMigrator")
         self._driver: Driver = self._any_driver
 
-    def up(
-        self,
-        *,
-        target_version: int | None = None,
-        max_steps: int | None = None,
-        dry_run: bool = False,
-        on_step: Callable[[MigrationStep], object] | None = None,
-    ) -> list[MigrationStep]:
+    def up(self, **extent: Unpack[Extent]) -> list[MigrationStep]:
         """Apply what is missing, each version in a transaction of its own, and return what this call has applied.
 
         Args:
-            target_version: The last version to apply; None applies all.
-            max_steps: How many versions to apply at most.
-            dry_run: Only return what would be applied.
-            on_step: Called after each version that this call has applied, with its transaction committed.
+            extent: How far to go; see `Extent`.
 
         Raises:
             ConfigurationError: There is no such version or schema; nothing was changed.
             MigrationError: A version failed, and was rolled back. Those before it stay applied.
             DatabaseError: The database could not be asked what is applied; nothing was changed.
         """
-        return self._migrate("up", target_version, max_steps, dry_run, on_step)
+        return self._migrate("up", **extent)
 
-    def down(
-        self,
-        *,
-        target_version: int | None = None,
-        max_steps: int | None = None,
-        dry_run: bool = False,
-        on_step: Callable[[MigrationStep], object] | None = None,
-    ) -> list[MigrationStep]:
+    def down(self, **extent: Unpack[Extent]) -> list[MigrationStep]:
         """Revert the last version, or all above a target; otherwise as `up`. Data of what is dropped is lost.
 
         Args:
-            target_version: The version to stay at; 0 removes everything. It must be applied.
-            max_steps: How many versions to revert at most; 1 if there is no target either.
-            dry_run: Only return what would be reverted.
-            on_step: Called after each version that this call has reverted, with its transaction committed.
+            extent: How far to go; see `Extent`. One version, if it says neither a target nor a number of steps.
 
         Raises:
             NewerSchemaError: The database is at a version that is not known here; nothing was changed.
         """
-        return self._migrate("down", target_version, max_steps, dry_run, on_step)
+        return self._migrate("down", **extent)
 
     def applied(self) -> list[int]:
         """The versions that are applied, ascending, whoever applied them; empty where there are no tables yet.
@@ -279,10 +279,11 @@ class Migrator(_BaseMigrator):
     def _migrate(
         self,
         direction: Direction,
-        target_version: int | None,
-        max_steps: int | None,
-        dry_run: bool,
-        on_step: Callable[[MigrationStep], object] | None,
+        *,
+        target_version: int | None = None,
+        max_steps: int | None = None,
+        dry_run: bool = False,
+        on_step: Callable[[MigrationStep], object] | None = None,
     ) -> list[MigrationStep]:
         with self._closing():
             plan = self._plan(direction, self._read(), target_version, max_steps)
@@ -335,27 +336,13 @@ class AsyncMigrator(_BaseMigrator):
             )
         self._driver: AsyncDriver = self._any_driver
 
-    async def up(
-        self,
-        *,
-        target_version: int | None = None,
-        max_steps: int | None = None,
-        dry_run: bool = False,
-        on_step: Callable[[MigrationStep], object] | None = None,
-    ) -> list[MigrationStep]:
+    async def up(self, **extent: Unpack[Extent]) -> list[MigrationStep]:
         """Apply what is missing, as `Migrator.up`. A cancelled call may have applied some versions, each as a whole."""
-        return await self._migrate("up", target_version, max_steps, dry_run, on_step)
+        return await self._migrate("up", **extent)
 
-    async def down(
-        self,
-        *,
-        target_version: int | None = None,
-        max_steps: int | None = None,
-        dry_run: bool = False,
-        on_step: Callable[[MigrationStep], object] | None = None,
-    ) -> list[MigrationStep]:
+    async def down(self, **extent: Unpack[Extent]) -> list[MigrationStep]:
         """Revert versions, as `Migrator.down`. A cancelled call may have reverted some, each as a whole."""
-        return await self._migrate("down", target_version, max_steps, dry_run, on_step)
+        return await self._migrate("down", **extent)
 
     async def applied(self) -> list[int]:
         """The versions that are applied, as `Migrator.applied`."""
@@ -375,10 +362,11 @@ class AsyncMigrator(_BaseMigrator):
     async def _migrate(
         self,
         direction: Direction,
-        target_version: int | None,
-        max_steps: int | None,
-        dry_run: bool,
-        on_step: Callable[[MigrationStep], object] | None,
+        *,
+        target_version: int | None = None,
+        max_steps: int | None = None,
+        dry_run: bool = False,
+        on_step: Callable[[MigrationStep], object] | None = None,
     ) -> list[MigrationStep]:
         async with self._closing():
             plan = self._plan(direction, await self._read(), target_version, max_steps)

@@ -8,13 +8,16 @@ schema fails.
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from river.testing.server import database_server
 from tests.support.urls import with_empty_search_path
+
+if TYPE_CHECKING:
+    from tests.support.schemas import Scratch
 
 SERVER_URL = pytest.StashKey[str]()
 
@@ -59,6 +62,15 @@ def schema(schema_connection: psycopg.Connection) -> Iterator[str]:
     run_script(schema_connection, [f"CREATE SCHEMA {name}", *creation(name)])
     yield name
     run_script(schema_connection, [f"DROP SCHEMA {name} CASCADE"])
+
+
+@pytest.fixture
+def place(database_url: str) -> Iterator["Scratch"]:
+    """A schema with nothing in it, in mixed case."""
+    from tests.support.schemas import scratch
+
+    with scratch(database_url) as made:
+        yield made
 
 
 def run_script(connection: psycopg.Connection, statements: Sequence[str]) -> None:

@@ -31,12 +31,6 @@ filtered = pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
 
 
 @pytest.fixture
-def place(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
-
-
-@pytest.fixture
 def jobs(database_url: str) -> Iterator[Scratch]:
     """Another schema, for River."""
     with scratch(database_url) as made:

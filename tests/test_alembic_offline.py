@@ -23,12 +23,6 @@ per_migration = pytest.mark.parametrize("per_migration", [False, True], ids=["on
 
 
 @pytest.fixture
-def place(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
-
-
-@pytest.fixture
 def jobs(database_url: str) -> Iterator[Scratch]:
     """Another schema, for River."""
     with scratch(database_url) as made:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,6 @@ __all__ = [
 ]
 
 ALL = list(range(1, 9))
-
-
-@pytest.fixture
-def place(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support import catalogue
 from tests.support.alembic_hosts import NOTHING, Host, host_url, rivers
 from tests.support.clients import eventually
 from tests.support.proxy import proxy_to
-from tests.support.schemas import Scratch, scratch, until_somebody_waits
+from tests.support.schemas import Scratch, until_somebody_waits
 from tests.support.snippets import ROOT
 
 ALL = list(range(1, 9))
@@ -36,12 +36,6 @@ LOCK = "SELECT pg_advisory_lock(hashtextextended('river_migration ' || %s, 0))"
 TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('river_migration ' || %s, 0))"
 
 MakeHost = Callable[..., Host]
-
-
-@pytest.fixture
-def place(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
 
 
 @pytest.fixture

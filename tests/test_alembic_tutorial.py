@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import pytest
 
 from tests.support import catalogue
 from tests.support.alembic_hosts import NOTHING, rivers
-from tests.support.schemas import Scratch, scratch
+from tests.support.schemas import Scratch
 from tests.support.snippets import ROOT, Running, mypy_complaints, pyright_complaints
 
 PAGE = ROOT / "docs/alembic.md"
@@ -138,12 +137,6 @@ class Application:
         """Run a file of SQL, in a session as the application's are."""
         with psycopg.connect(self.environment["DATABASE_URL"], autocommit=True) as connection:
             connection.execute((self.folder / name).read_bytes())
-
-
-@pytest.fixture
-def place(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from river import cli
 from river.operation import run
 from river.operations import migrate
 from river_psycopg.blocking import ConnectionExecutor
-from tests.support.schemas import Scratch, scratch, until_somebody_waits
+from tests.support.schemas import Scratch, until_somebody_waits
 from tests.support.urls import with_driver
 
 COMMANDS = ("migrate-up", "migrate-down", "migrate-list", "migrate-get", "validate", "version")
@@ -38,12 +38,6 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def empty(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
-
-
-@pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in this process, where the environment names no database."""
     for name in [name for name in os.environ if name.startswith("PG") or name == "DATABASE_URL"]:
@@ -58,17 +52,17 @@ def bare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.fixture
-def river(bare: Run, monkeypatch: pytest.MonkeyPatch, database_url: str, empty: Scratch) -> Run:
+def river(bare: Run, monkeypatch: pytest.MonkeyPatch, database_url: str, place: Scratch) -> Run:
     """Runs a command on the test's schema; the database comes from the environment."""
     monkeypatch.setenv("DATABASE_URL", database_url)
-    return lambda command, *arguments: bare(command, "--schema", empty.name, *arguments)
+    return lambda command, *arguments: bare(command, "--schema", place.name, *arguments)
 
 
 def without_times(lines: list[str]) -> list[str]:
     return [re.sub(r"\[[\d.]+(ms|s)\]$", "[TIME]", line) for line in lines]
 
 
-def test_up_prints_a_line_for_each_version_and_then_nothing_is_left(river: Run, empty: Scratch) -> None:
+def test_up_prints_a_line_for_each_version_and_then_nothing_is_left(river: Run, place: Scratch) -> None:
     first = river("migrate-up", "--target-version", "3")
     assert (first.code, first.err) == (0, [])
     assert without_times(first.out) == [
@@ -82,21 +76,21 @@ def test_up_prints_a_line_for_each_version_and_then_nothing_is_left(river: Run, 
     assert rest.out[-1] == "no more migrations to apply"
     again = river("migrate-up")
     assert again == Result(0, ["no migrations to apply"], [])
-    assert empty.versions == list(range(1, 9))
+    assert place.versions == list(range(1, 9))
 
 
-def test_down_is_one_version_and_zero_is_everything(river: Run, empty: Scratch) -> None:
+def test_down_is_one_version_and_zero_is_everything(river: Run, place: Scratch) -> None:
     river("migrate-up")
     assert without_times(river("migrate-down").out) == ["applied migration 008 [down] job id autoincrement [TIME]"]
     assert len(river("migrate-down", "--target-version", "0", "--max-steps", "2").out) == 2
-    assert empty.versions == [1, 2, 3, 4, 5]
+    assert place.versions == [1, 2, 3, 4, 5]
     assert river("migrate-down", "--target-version", "0").code == 0
     river("migrate-up")
     assert river("migrate-down", "--target-version", "-1").code == 0
-    assert empty.versions == []
+    assert place.versions == []
 
 
-def test_a_dry_run_prints_and_changes_nothing(river: Run, empty: Scratch) -> None:
+def test_a_dry_run_prints_and_changes_nothing(river: Run, place: Scratch) -> None:
     result = river("migrate-up", "--dry-run", "--show-sql", "--max-steps", "1")
     assert result.code == 0
     assert result.out[:3] == [
@@ -104,14 +98,14 @@ def test_a_dry_run_prints_and_changes_nothing(river: Run, empty: Scratch) -> Non
         "-" * 80,
         "-- River main migration 001 [up]",
     ]
-    assert f'CREATE TABLE "{empty.name}".river_migration (' in result.out
-    assert empty.versions == []
+    assert f'CREATE TABLE "{place.name}".river_migration (' in result.out
+    assert place.versions == []
 
 
-def test_show_sql_prints_what_was_run(river: Run, empty: Scratch) -> None:
+def test_show_sql_prints_what_was_run(river: Run, place: Scratch) -> None:
     result = river("migrate-up", "--show-sql", "--target-version", "1")
-    assert f'CREATE TABLE "{empty.name}".river_migration (' in result.out
-    assert empty.versions == [1]
+    assert f'CREATE TABLE "{place.name}".river_migration (' in result.out
+    assert place.versions == [1]
 
 
 def test_the_list_marks_where_the_database_is(river: Run) -> None:
@@ -127,9 +121,9 @@ def test_the_list_marks_where_the_database_is(river: Run) -> None:
     ]
 
 
-def test_a_newer_database_is_named_in_the_list_and_refused_by_down_and_validate(river: Run, empty: Scratch) -> None:
+def test_a_newer_database_is_named_in_the_list_and_refused_by_down_and_validate(river: Run, place: Scratch) -> None:
     river("migrate-up")
-    empty.execute("INSERT INTO {at}.river_migration (line, version) VALUES ('main', 9)")
+    place.execute("INSERT INTO {at}.river_migration (line, version) VALUES ('main', 9)")
     assert river("migrate-list").err == ["the database is at version 9, which this river does not know"]
     assert river("migrate-up") == Result(0, ["no migrations to apply"], [])
     for command in ("migrate-down", "validate"):
@@ -140,40 +134,40 @@ def test_a_newer_database_is_named_in_the_list_and_refused_by_down_and_validate(
         assert "at version 9 of the line 'main'" in refused.err[0]
 
 
-def test_validate_exits_with_one_until_everything_is_applied(river: Run, empty: Scratch) -> None:
+def test_validate_exits_with_one_until_everything_is_applied(river: Run, place: Scratch) -> None:
     river("migrate-up", "--target-version", "6")
-    missing = f"river: versions that are not applied: 7, 8; run river migrate-up --schema {empty.name}"
+    missing = f"river: versions that are not applied: 7, 8; run river migrate-up --schema {place.name}"
     assert river("validate") == Result(1, [], [missing])
     assert river("validate", "--target-version", "6") == Result(0, ["all versions are applied"], [])
     river("migrate-up")
     assert river("validate") == Result(0, ["all versions are applied"], [])
 
 
-def test_get_prints_sql_that_psql_runs(bare: Run, database_url: str, empty: Scratch) -> None:
-    up = bare("migrate-get", "--all", "--up", "--schema", empty.name)
+def test_get_prints_sql_that_psql_runs(bare: Run, database_url: str, place: Scratch) -> None:
+    up = bare("migrate-get", "--all", "--up", "--schema", place.name)
     assert (up.code, up.err) == (0, [])
     assert [line for line in up.out if line.startswith("-- River")] == [
         f"-- River main migration {version:03} [up]" for version in range(1, 9)
     ]
-    empty.connection.execute("\n".join(up.out).encode())
-    assert empty.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'river_job'", empty.name)
-    assert empty.versions == []  # it says what to run and records nothing
-    down = bare("migrate-get", "--all", "--down", "--schema", empty.name)
+    place.connection.execute("\n".join(up.out).encode())
+    assert place.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'river_job'", place.name)
+    assert place.versions == []  # it says what to run and records nothing
+    down = bare("migrate-get", "--all", "--down", "--schema", place.name)
     assert down.out[0] == "-- River main migration 008 [down]"
-    empty.connection.execute("\n".join(down.out).encode())
-    assert empty.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", empty.name) == []
+    place.connection.execute("\n".join(down.out).encode())
+    assert place.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", place.name) == []
 
 
 def test_sql_with_its_record_is_known_to_the_migrator_and_without_it_the_error_says_so(
-    bare: Run, river: Run, empty: Scratch
+    bare: Run, river: Run, place: Scratch
 ) -> None:
-    up = bare("migrate-get", "--all", "--up", "--record", "--schema", empty.name)
-    empty.connection.execute("\n".join(up.out).encode())
+    up = bare("migrate-get", "--all", "--up", "--record", "--schema", place.name)
+    place.connection.execute("\n".join(up.out).encode())
     assert river("validate").code == 0
-    down = bare("migrate-get", "--all", "--down", "--record", "--schema", empty.name)
-    empty.connection.execute("\n".join(down.out).encode())
-    up = bare("migrate-get", "--all", "--up", "--schema", empty.name)
-    empty.connection.execute("\n".join(up.out).encode())
+    down = bare("migrate-get", "--all", "--down", "--record", "--schema", place.name)
+    place.connection.execute("\n".join(down.out).encode())
+    up = bare("migrate-get", "--all", "--up", "--schema", place.name)
+    place.connection.execute("\n".join(up.out).encode())
     assert "made without recording their versions, insert those into river_migration" in river("migrate-up").err[0]
 
 
@@ -245,8 +239,8 @@ def test_an_extent_that_makes_no_sense_is_one_line_too(river: Run, arguments: li
     assert message in result.err[0]
 
 
-def test_a_failed_version_is_one_line_and_those_before_it_were_printed(river: Run, empty: Scratch) -> None:
-    empty.execute("CREATE TABLE {at}.river_job (id bigint)")
+def test_a_failed_version_is_one_line_and_those_before_it_were_printed(river: Run, place: Scratch) -> None:
+    place.execute("CREATE TABLE {at}.river_job (id bigint)")
     result = river("migrate-up")
     assert result.code == 1
     assert without_times(result.out) == [
@@ -256,32 +250,32 @@ def test_a_failed_version_is_one_line_and_those_before_it_were_printed(river: Ru
     assert result.err[0].startswith("river: version 002 [up] initial schema failed and was rolled back: relation")
 
 
-def test_the_statement_timeout_is_that_of_the_option(river: Run, database_url: str, empty: Scratch) -> None:
+def test_the_statement_timeout_is_that_of_the_option(river: Run, database_url: str, place: Scratch) -> None:
     river("migrate-up", "--target-version", "6")
     with psycopg.connect(database_url) as busy:
-        busy.execute(f'SELECT 1 FROM "{empty.name}".river_job')
+        busy.execute(f'SELECT 1 FROM "{place.name}".river_job')
         result = river("migrate-up", "--statement-timeout", "50ms")
     assert result.code == 1
     assert "a statement may take 0.05 s: give a longer statement timeout" in result.err[0]
 
 
 @pytest.mark.parametrize("library", ["postgresql+psycopg", "postgresql+asyncpg", "postgresql+pg8000"])
-def test_a_sqlalchemy_url_works_whatever_its_colour(bare: Run, database_url: str, empty: Scratch, library: str) -> None:
+def test_a_sqlalchemy_url_works_whatever_its_colour(bare: Run, database_url: str, place: Scratch, library: str) -> None:
     url = with_driver(database_url, library).render_as_string(hide_password=False)
-    place = ("--database-url", url, "--schema", empty.name)
-    assert bare("migrate-up", *place).code == 0
-    assert bare("validate", *place).code == 0
-    assert empty.versions == list(range(1, 9))
+    where = ("--database-url", url, "--schema", place.name)
+    assert bare("migrate-up", *where).code == 0
+    assert bare("validate", *where).code == 0
+    assert place.versions == list(range(1, 9))
 
 
 def test_libpqs_variables_name_a_database_too(
-    bare: Run, monkeypatch: pytest.MonkeyPatch, database_url: str, empty: Scratch
+    bare: Run, monkeypatch: pytest.MonkeyPatch, database_url: str, place: Scratch
 ) -> None:
     for option, value in psycopg.conninfo.conninfo_to_dict(database_url).items():
         name = {"dbname": "PGDATABASE"}.get(option, f"PG{option.upper()}")
         monkeypatch.setenv(name, str(value))
-    assert bare("migrate-up", "--schema", empty.name).code == 0
-    assert empty.versions == list(range(1, 9))
+    assert bare("migrate-up", "--schema", place.name).code == 0
+    assert place.versions == list(range(1, 9))
 
 
 def test_the_flag_wins_over_the_environment(river: Run, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,15 +305,15 @@ def test_without_a_command_the_help_is_shown(bare: Run) -> None:
     assert "migrate-up" in "\n".join(bare().out)
 
 
-def test_the_installed_command_runs(database_url: str, empty: Scratch) -> None:
+def test_the_installed_command_runs(database_url: str, place: Scratch) -> None:
     environment = {**os.environ, "DATABASE_URL": database_url}
-    command = [str(RIVER), "migrate-up", "--schema", empty.name]
+    command = [str(RIVER), "migrate-up", "--schema", place.name]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert len(result.stdout.splitlines()) == 8
     assert result.stderr == ""
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(database_url: str, empty: Scratch) -> None:
+def test_a_reader_that_has_seen_enough_is_no_error(database_url: str, place: Scratch) -> None:
     command = [str(RIVER), "migrate-get", "--all", "--up"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -332,9 +326,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(database_url: str, empty: Scr
 
 @pytest.mark.parametrize("reader", ["gone", "full"])
 def test_a_report_that_cannot_be_written_does_not_stop_the_migration(
-    database_url: str, empty: Scratch, reader: str
+    database_url: str, place: Scratch, reader: str
 ) -> None:
-    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", empty.name]
+    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", place.name]
     if reader == "full":
         out = os.open("/dev/full", os.O_WRONLY)
     else:
@@ -342,7 +336,7 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_migration(
         os.close(unread)
     process = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(out)
-    assert empty.versions == list(range(1, 9))
+    assert place.versions == list(range(1, 9))
     assert process.returncode == 1
     assert process.stderr.startswith("river: the migration is done, but its report cannot be written: ")
     assert len(process.stderr.splitlines()) == 1
@@ -375,28 +369,28 @@ def test_a_password_that_is_not_quoted_is_not_shown(bare: Run, url: str) -> None
     assert "urllib.parse.quote(password, safe='')" in result.err[0]
 
 
-def test_ctrl_c_while_it_waits_rolls_back_and_says_so(database_url: str, empty: Scratch) -> None:
-    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", empty.name]
+def test_ctrl_c_while_it_waits_rolls_back_and_says_so(database_url: str, place: Scratch) -> None:
+    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", place.name]
     with psycopg.connect(database_url) as gate:
-        run(ConnectionExecutor(gate), migrate.exclusive(empty.name, wait_ms=1000))
+        run(ConnectionExecutor(gate), migrate.exclusive(place.name, wait_ms=1000))
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        until_somebody_waits(empty)
+        until_somebody_waits(place)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
     assert err.strip() == "river: interrupted: what was not finished has been rolled back"
-    assert empty.versions == []
+    assert place.versions == []
 
 
-def test_a_terminal_shows_which_version_is_being_applied(database_url: str, empty: Scratch) -> None:
+def test_a_terminal_shows_which_version_is_being_applied(database_url: str, place: Scratch) -> None:
     terminal, child = pty.openpty()
-    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", empty.name]
+    command = [str(RIVER), "migrate-up", "--database-url", database_url, "--schema", place.name]
     environment = {**os.environ, "TERM": "xterm"}
     with psycopg.connect(database_url) as gate:
-        run(ConnectionExecutor(gate), migrate.exclusive(empty.name, wait_ms=1000))
+        run(ConnectionExecutor(gate), migrate.exclusive(place.name, wait_ms=1000))
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=child, env=environment)
         os.close(child)
-        until_somebody_waits(empty)
+        until_somebody_waits(place)
         shown = b""
         while b"migration 001 (up) create river migration" not in shown:
             shown += os.read(terminal, 4096)

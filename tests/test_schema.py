@@ -17,26 +17,20 @@ from river_sqlalchemy import schema as river_schema
 from river_sqlalchemy.schema import Tables, river_job, tables
 from tests.conftest import run_script
 from tests.support import catalogue
-from tests.support.schemas import Scratch, creation, scratch
+from tests.support.schemas import Scratch, creation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 POSTGRESQL = create_engine("postgresql+psycopg://").dialect
 STATES = catalogue.expected()["enums"]["river_job_state"]
 
 
 @pytest.fixture
-def empty(database_url: str) -> Iterator[Scratch]:
-    with scratch(database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def mixed_case(empty: Scratch) -> Scratch:
+def mixed_case(place: Scratch) -> Scratch:
     """A schema in mixed case, with River's tables."""
-    run_script(empty.connection, creation(empty.name))
-    return empty
+    run_script(place.connection, creation(place.name))
+    return place
 
 
 @pytest.fixture
@@ -85,25 +79,25 @@ def test_alembic_finds_what_a_host_adds(engine: Engine, mixed_case: Scratch) -> 
     assert [difference[0] for difference in compare(engine, metadata, mixed_case.name)] == ["add_table"]
 
 
-def test_the_tables_would_make_the_same_catalogue(engine: Engine, empty: Scratch) -> None:
+def test_the_tables_would_make_the_same_catalogue(engine: Engine, place: Scratch) -> None:
     """Alembic compares no check, no primary key's name and no index predicate; the catalogue has them all.
 
     River's tables are not made this way; the enum and the function are nobody's but the migrations'.
     """
-    made = creation(empty.name)
+    made = creation(place.name)
     states = ", ".join(f"'{state}'" for state in STATES)
-    empty.execute(f"CREATE TYPE {{at}}.river_job_state AS ENUM ({states})")
+    place.execute(f"CREATE TYPE {{at}}.river_job_state AS ENUM ({states})")
     (function,) = [text for text in made if "FUNCTION" in text and "bitmask" in text and "UNIQUE INDEX" not in text]
-    empty.execute(function)
+    place.execute(function)
     convention = {
         "ck": "ck_%(table_name)s_%(constraint_name)s",
         "ix": "x_%(column_0_label)s",
         "pk": "p_%(table_name)s",
     }
     metadata = MetaData(naming_convention=convention)
-    tables(empty.name, metadata)
+    tables(place.name, metadata)
     metadata.create_all(engine)
-    assert catalogue.read(empty.connection, empty.name) == catalogue.expected()
+    assert catalogue.read(place.connection, place.name) == catalogue.expected()
 
 
 def test_columns_agree_with_the_database_by_reflection(engine: Engine, mixed_case: Scratch) -> None:
