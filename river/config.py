@@ -46,6 +46,9 @@ class ConfigOptions(TypedDict, total=False):
     fetch_cooldown: float | timedelta
     fetch_poll_interval: float | timedelta
     poll_only: bool
+    listen_url: str | None
+    notify: bool
+    fetch_only_known_kinds: bool
     skip_unknown_job_check: bool
     hooks: Sequence[Hook]
     middleware: Sequence[Middleware]
@@ -67,6 +70,11 @@ class Config:
         fetch_cooldown: The shortest time between a fetch that found a queue empty and the next; 0.1 s.
         fetch_poll_interval: How often a queue is looked at without a notification; 1 s.
         poll_only: Do without LISTEN, for example behind a transaction pooler.
+        listen_url: Where to listen for notifications, if not where the client's own connections lead: a URL that goes
+            past a transaction pooler. Its scheme decides the library.
+        notify: Tell listeners of inserted jobs. Without it, workers find them at their next poll; for databases in
+            which very many transactions notify at once, which PostgreSQL commits one after another.
+        fetch_only_known_kinds: Claim only jobs of kinds that have a worker here, and leave the others to other clients.
         skip_unknown_job_check: Insert jobs of kinds that have no worker here.
         hooks: Called at points of a job's life.
         middleware: Wrapped around inserts and attempts; the first is the outermost.
@@ -81,6 +89,9 @@ class Config:
     fetch_cooldown: float | timedelta = 0.1
     fetch_poll_interval: float | timedelta = 1.0
     poll_only: bool = False
+    listen_url: str | None = None
+    notify: bool = True
+    fetch_only_known_kinds: bool = False
     skip_unknown_job_check: bool = False
     hooks: Sequence[Hook] = ()
     middleware: Sequence[Middleware] = ()
@@ -96,7 +107,7 @@ class Config:
             )
         if not callable(getattr(self.retry_policy, "next_retry", None)):
             raise ConfigurationError(f"retry_policy must have next_retry(job, now), unlike {self.retry_policy!r}")
-        for option in ("poll_only", "skip_unknown_job_check"):
+        for option in ("poll_only", "notify", "fetch_only_known_kinds", "skip_unknown_job_check"):
             if not isinstance(getattr(self, option), bool):
                 raise ConfigurationError(f"{option} must be True or False, not {getattr(self, option)!r}")
         if not is_mapping(self.queues):

@@ -11,6 +11,7 @@ from ..errors import ConfigurationError
 from ..insert import InsertParams
 from ..job import JobRow, UndecodableJob
 from ..operation import Database, Query
+from ..queue import Queue
 from .decode import Greeting
 
 
@@ -70,8 +71,12 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
         """Jobs that have been running for longer than *older_than*, by id."""
         ...
 
-    def queue_upsert(self, queue: str) -> Query[None]:
-        """Record that a queue is worked."""
+    def queue_upsert(self, queue: str) -> Query[Queue]:
+        """Record that a queue is worked; the queue as it is now."""
+        ...
+
+    def queue_get(self, queue: str) -> Query[Queue | None]:
+        """One queue, or None."""
         ...
 
 

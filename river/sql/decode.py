@@ -13,8 +13,10 @@ from ..errors import UndecodableJobError
 from ..job import JobRow, UndecodableJob
 from ..nesting import pruned
 from ..operation import Row, Rows, Value
+from ..queue import Queue
 
 _job = msgspec.json.Decoder(JobRow)
+_queue = msgspec.json.Decoder(Queue)
 _columns = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _types = {field.encode_name: field.type for field in msgspec.structs.fields(JobRow)}
 
@@ -82,6 +84,11 @@ def first_job(rows: Rows) -> JobRow | None:
         UndecodableJobError: The row cannot be read as a job; the message names the column.
     """
     return _whole(rows[0]) if rows else None
+
+
+def queues(rows: Rows) -> list[Queue]:
+    """Queues in the statement's order."""
+    return [_queue.decode(text(row[0])) for row in rows]
 
 
 def salvaged(rows: Rows) -> list[JobRow]:

@@ -1,71 +1,21 @@
-"""River's statements for PostgreSQL 14 and newer.
-
-How they are written, and why:
-
-- Every parameter is an int, bool, text or NULL and is cast where it stands; many rows are one JSON document.
-- A job comes back as one JSON text, so no session setting (DateStyle, TimeZone, bytea_output) and no library
-  changes what is read.
-- Instants go in as ISO text with an offset, delays as seconds that the server adds to its own clock.
-- ``state IS NOT DISTINCT FROM 'running'`` instead of ``=``: statistics, gathered while nothing ran, say that no
-  row is running, and the planner would then walk every running row for each job. IS NOT DISTINCT FROM cannot
-  use the index on state, which leaves the primary key.
-- ``id = ANY(ARRAY(...))`` instead of a join or IN: the list is made first, and looked up by primary key.
-"""
+"""Taking jobs to work them, and ending their attempts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import TypeVar
+from collections.abc import Collection, Sequence
+from datetime import datetime
 
-import msgspec
-
-from ..engine.transition import Persisted, Transition
-from ..insert import InsertParams, instant_text
-from ..job import JobRow, UndecodableJob
-from ..operation import Query, Rows, Statement, Value
-from . import decode, document
-from .decode import Greeting
-from .names import qualifier
-
-T = TypeVar("T")
-
-_INSERT = """\
-WITH inserted AS (
-    INSERT INTO {schema}river_job
-        (args, kind, max_attempts, metadata, priority, queue, scheduled_at, state, tags)
-    SELECT
-        args, kind, max_attempts, metadata, priority, queue, coalesce(scheduled_at, now()),
-        CAST(state AS {schema}river_job_state), tags
-    FROM ROWS FROM (
-        json_to_recordset(CAST(CAST(:jobs AS text) AS json)) AS (
-            args jsonb, kind text, max_attempts smallint, metadata jsonb, priority smallint, queue text,
-            scheduled_at timestamptz, state text, tags varchar[]
-        )
-    ) WITH ORDINALITY
-    -- Ids are drawn in this order, so that ordering by id below gives the order of the input.
-    ORDER BY ordinality
-    RETURNING *
-),
--- The aggregate makes this one row, so that joining it sends the notifications and changes nothing else.
-notified AS (
-    SELECT count(pg_notify({channel_prefix} || '.river_insert', '{{"queue": ' || to_json(queue) || '}}'))
-    FROM (SELECT DISTINCT queue FROM inserted WHERE state = 'available') AS woken
-)
-SELECT CAST(row_to_json(inserted) AS text)
-FROM inserted, notified
-ORDER BY inserted.id
-"""
+from ...engine.transition import Persisted, Transition
+from ...insert import instant_text
+from ...job import JobRow, UndecodableJob
+from ...operation import Query, Rows, Value
+from .. import decode, document
+from ..decode import Greeting
+from .base import Statements
 
 _GREETING = """\
 SELECT CAST({channel_prefix} AS text), CAST(to_json(clock_timestamp()) AS text)
-"""
-
-_GET = """\
-SELECT CAST(row_to_json(job) AS text)
-FROM {schema}river_job AS job
-WHERE id = CAST(:id AS bigint)
 """
 
 _CLAIM = """\
@@ -221,74 +171,13 @@ JOIN wanted USING (id)
 WHERE done.state = 'cancelled' AND wanted.state <> 'cancelled'
 """
 
-# Jobs with a unique key may clash with another row when they become available; they are not for this statement.
-_SCHEDULE = """\
-WITH scheduled AS (
-    UPDATE {schema}river_job
-    SET state = 'available'
-    WHERE id = ANY(ARRAY(
-        SELECT id
-        FROM {schema}river_job
-        WHERE state IN ('retryable', 'scheduled')
-            AND scheduled_at <= now() + make_interval(secs => CAST(CAST(:horizon AS text) AS float8))
-            AND (unique_key IS NULL OR unique_states IS NULL)
-        ORDER BY priority, scheduled_at, id
-        LIMIT CAST(:limit AS bigint)
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING queue, scheduled_at
-),
-notified AS (
-    SELECT count(pg_notify({channel_prefix} || '.river_insert', '{{"queue": ' || to_json(queue) || '}}'))
-    FROM (SELECT DISTINCT queue FROM scheduled WHERE scheduled_at <= now()) AS woken
-)
-SELECT (SELECT count(*) FROM scheduled)
-FROM notified
-"""
 
-_STUCK = """\
-SELECT CAST(row_to_json(job) AS text)
-FROM {schema}river_job AS job
-WHERE state = 'running'
-    AND attempted_at < now() - make_interval(secs => CAST(CAST(:older_than AS text) AS float8))
-    AND id > CAST(:after_id AS bigint)
-ORDER BY id
-LIMIT CAST(:limit AS bigint)
-"""
-
-_QUEUE_UPSERT = """\
-INSERT INTO {schema}river_queue (name, metadata, created_at, updated_at)
-VALUES (CAST(:name AS text), '{{}}', now(), now())
-ON CONFLICT (name) DO UPDATE SET updated_at = now()
-"""
-
-
-class Postgres:
-    """River's statements for one schema of a PostgreSQL database.
-
-    Args:
-        schema: Where River's tables are; None leaves it to each session's search_path.
-    """
-
-    def __init__(self, schema: str | None) -> None:
-        self._names = {
-            "schema": qualifier(schema),
-            "channel_prefix": "coalesce(current_schema(), '')" if schema is None else f"'{schema}'",
-        }
-        self._texts: dict[tuple[str, int], str] = {}
+class WorkStatements(Statements):
+    """Taking jobs to work them, and ending their attempts."""
 
     def greeting(self) -> Query[Greeting]:
         """Ask the server for what a client must know before it works."""
         return self._query(_GREETING, {}, decode.greeting)
-
-    def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
-        """Insert jobs, and tell listeners; the rows in the order of *jobs*."""
-        rows = msgspec.json.encode([document.inserted(job) for job in jobs]).decode()
-        return self._query(_INSERT, {"jobs": rows}, decode.jobs)
-
-    def job_get(self, job_id: int) -> Query[JobRow | None]:
-        """One job, or None."""
-        return self._query(_GET, {"id": job_id}, decode.first_job)
 
     def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
         """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
@@ -322,32 +211,6 @@ class Postgres:
         """End many attempts, each in its own way."""
         rows = json.dumps([document.ended(transition) for transition in transitions], ensure_ascii=False)
         return self._query(_FINISH_MANY, {"transitions": rows}, _persisted)
-
-    def job_schedule(self, horizon: timedelta, limit: int) -> Query[int]:
-        """Make jobs available that are due within *horizon*; how many."""
-        parameters: dict[str, Value] = {"horizon": str(horizon.total_seconds()), "limit": limit}
-        return self._query(_SCHEDULE, parameters, lambda rows: decode.integer(rows[0][0]))
-
-    def job_stuck(self, older_than: timedelta, *, after_id: int, limit: int) -> Query[list[JobRow]]:
-        """Jobs that have been running for longer than *older_than*, by id; one bad row stops no other's rescue."""
-        parameters: dict[str, Value] = {
-            "older_than": str(older_than.total_seconds()),
-            "after_id": after_id,
-            "limit": limit,
-        }
-        return self._query(_STUCK, parameters, decode.salvaged)
-
-    def queue_upsert(self, queue: str) -> Query[None]:
-        """Record that a queue is worked."""
-        return self._query(_QUEUE_UPSERT, {"name": queue}, lambda _: None)
-
-    def _query(
-        self, template: str, parameters: Mapping[str, Value], read: Callable[[Rows], T], limit: int = 0
-    ) -> Query[T]:
-        text = self._texts.get((template, limit))
-        if text is None:
-            text = self._texts[template, limit] = template.format(limit=limit, **self._names)
-        return Query(Statement(text, parameters), read)
 
 
 def _persisted(rows: Rows) -> dict[int, Persisted]:
