@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
 import msgspec
@@ -29,6 +30,8 @@ from .nesting import DEEPEST, too_deep
 from .shapes import is_mapping, is_sequence
 
 A = TypeVar("A", default=Any)
+
+_DIGITS_BEFORE, _DIGITS_AFTER = 131_072, 16_383
 
 _SECRET = '"**********"'
 """What pydantic writes in the place of a SecretStr or SecretBytes."""
@@ -218,9 +221,21 @@ def check_text(text: str, kind: str) -> None:
 
 def _loads(text: str, kind: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_storable)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgsError(_complaint(kind, f"their text is no JSON: {error}")) from error
+
+
+def _storable(literal: str) -> float:
+    """A number that is written with a fraction or an exponent, unless PostgreSQL's numeric cannot hold it.
+
+    Its bounds are 131,072 digits before the point and 16,383 after it.
+    """
+    number = Decimal(literal)
+    before = number.adjusted() + 1
+    if before > _DIGITS_BEFORE or len(number.as_tuple().digits) - before > _DIGITS_AFTER:
+        raise ValueError(f"the number {literal[:30]} is beyond what PostgreSQL can store")
+    return float(literal)
 
 
 def _culprit_of(codec: Codec[Any], args: object) -> str | None:

@@ -7,7 +7,7 @@ import contextvars
 import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,6 +15,7 @@ from typing_extensions import Unpack
 
 from .args import Args
 from .base_client import BaseClient
+from .base_client.inserts import Write, result, results
 from .config import ConfigOptions
 from .context import refuse_in_worker_of
 from .driver import is_asyncio
@@ -22,7 +23,7 @@ from .errors import ClientStateError
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
 from .job import InsertResult, JobRow
 from .operation import Operation
-from .operations import jobs
+from .operations import insert, jobs
 from .runtime.service import Service, wait_for
 from .runtime.threads import Threads
 from .sql import Dialect
@@ -67,13 +68,17 @@ class AsyncClient(BaseClient):
             DatabaseError: The database failed, and nothing was written; unless the connection was lost, when that is
                 unknown.
         """
-        params = self._prepare(args, merge_options(opts, options))
-        return self._inserted(args, (await self._insert([params]))[0])
+        batch = [self._prepare(args, merge_options(opts, options), datetime.now(UTC))]
+        return result(args, (await self._insert(batch, insert.insert_many))[0])
 
     async def insert_many(self, batch: Iterable[Args | InsertManyParams]) -> list[InsertResult[Any]]:
         """Insert many jobs in one statement and a transaction of its own; otherwise as `insert_many_tx`."""
         prepared = self._prepare_many(batch)
-        return self._inserted_many(prepared, await self._insert(prepared))
+        return results(prepared, await self._insert(prepared, insert.insert_many))
+
+    async def insert_many_fast(self, batch: Iterable[Args | InsertManyParams]) -> int:
+        """Insert many jobs in a transaction of its own and return only how many; otherwise as `insert_many_fast_tx`."""
+        return await self._insert(self._prepare_many(batch), insert.insert_many_fast)
 
     async def job_get(self, job_id: int) -> JobRow:
         """One job.
@@ -178,11 +183,11 @@ class AsyncClient(BaseClient):
     ) -> None:
         await self.close()
 
-    async def _insert(self, batch: Sequence[InsertParams]) -> list[JobRow]:
+    async def _insert(self, batch: Sequence[InsertParams], write: Write[T]) -> T:
         driver = self.driver
         if is_asyncio(driver):
-            return await self._insert_async(driver, batch)
-        return await self._in_thread(lambda: self._insert_blocking(driver, batch))
+            return await self._insert_async(driver, batch, write)
+        return await self._in_thread(lambda: self._insert_blocking(driver, batch, write))
 
     async def _query(self, operation: Callable[[Dialect], Operation[T]]) -> T:
         driver = self.driver

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 
 from .args import Args
 from .base_client import BaseClient
+from .base_client.inserts import Write, result, results
 from .config import ConfigOptions
 from .context import refuse_in_worker_of
 from .driver import is_asyncio
@@ -24,7 +25,7 @@ from .errors import ClientStateError
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
 from .job import InsertResult, JobRow
 from .operation import Operation
-from .operations import jobs
+from .operations import insert, jobs
 from .runtime.blocking import LoopThread
 from .runtime.service import Service, wait_for
 from .sql import Dialect
@@ -65,13 +66,17 @@ class Client(BaseClient):
             DatabaseError: The database failed, and nothing was written; unless the connection was lost, when that is
                 unknown.
         """
-        params = self._prepare(args, merge_options(opts, options))
-        return self._inserted(args, self._insert([params])[0])
+        batch = [self._prepare(args, merge_options(opts, options), datetime.now(UTC))]
+        return result(args, self._insert(batch, insert.insert_many)[0])
 
     def insert_many(self, batch: Iterable[Args | InsertManyParams]) -> list[InsertResult[Any]]:
         """Insert many jobs in one statement and a transaction of its own; otherwise as `insert_many_tx`."""
         prepared = self._prepare_many(batch)
-        return self._inserted_many(prepared, self._insert(prepared))
+        return results(prepared, self._insert(prepared, insert.insert_many))
+
+    def insert_many_fast(self, batch: Iterable[Args | InsertManyParams]) -> int:
+        """Insert many jobs in a transaction of its own and return only how many; otherwise as `insert_many_fast_tx`."""
+        return self._insert(self._prepare_many(batch), insert.insert_many_fast)
 
     def job_get(self, job_id: int) -> JobRow:
         """One job.
@@ -164,11 +169,11 @@ class Client(BaseClient):
     ) -> None:
         self.close()
 
-    def _insert(self, batch: Sequence[InsertParams]) -> list[JobRow]:
+    def _insert(self, batch: Sequence[InsertParams], write: Write[T]) -> T:
         driver = self.driver
         if is_asyncio(driver):
-            return self._loop.call(self._insert_async(driver, batch))
-        return self._insert_blocking(driver, batch)
+            return self._loop.call(self._insert_async(driver, batch, write))
+        return self._insert_blocking(driver, batch, write)
 
     def _query(self, operation: Callable[[Dialect], Operation[T]]) -> T:
         driver = self.driver

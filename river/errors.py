@@ -182,6 +182,18 @@ class ErrorClass(Enum):
         return _BY_SQLSTATE.get(sqlstate) or _BY_SQLSTATE_CLASS.get(sqlstate[:2], cls.OTHER)
 
 
+def sqlstate_of(error: BaseException) -> str | None:
+    """The SQLSTATE of any library's error, or None: libraries keep it in different places, SQLAlchemy one below."""
+    original: object = getattr(error, "orig", None) or error
+    for name in ("sqlstate", "pgcode"):
+        state = getattr(original, name, None)
+        if isinstance(state, str):
+            return state
+    fields = getattr(original, "args", None)  # pg8000's are the fields of the server's message
+    state = fields[0].get("C") if fields and isinstance(fields[0], dict) else None
+    return state if isinstance(state, str) else None
+
+
 _BY_SQLSTATE = {
     "23505": ErrorClass.UNIQUE_VIOLATION,
     "42P01": ErrorClass.UNDEFINED_TABLE,

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypedDict
 
 from typing_extensions import TypeVar
@@ -21,6 +21,7 @@ from .errors import InvalidJobError, near
 from .job import JobState
 from .nesting import DEEPEST, too_deep
 from .shapes import is_collection, is_mapping
+from .unique import UniqueOpts, check_unique, state_mask, unique_key, unique_paths
 
 A = TypeVar("A", bound=Args, default=Any)
 V = TypeVar("V")
@@ -45,16 +46,22 @@ class InsertOpts:
         max_attempts: How often the job is tried at most; 1 to 32,767. The client's is 25 unless configured.
         scheduled_at: Not before this aware datetime. A job with one waits for the scheduler, also if it lies
             in the past.
+        delay: The same, as a time from now by the database's clock: seconds, or a timedelta; not negative.
         tags: Each 3 to 255 ASCII letters, digits, ``_`` and (inside) ``-``. Never merged with others.
-        metadata: A JSON object of the host's own. Taken from the call alone.
+        metadata: A JSON object of the host's own. Never merged with others.
+        pending: Park the job until somebody makes it available, with `job_retry` for one.
+        unique: Insert it only if no such job is there; see `UniqueOpts`.
     """
 
     queue: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
     scheduled_at: datetime | None = None
+    delay: float | timedelta | None = None
     tags: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
+    pending: bool | None = None
+    unique: UniqueOpts | None = None
 
 
 class InsertOptions(TypedDict, total=False):
@@ -64,8 +71,11 @@ class InsertOptions(TypedDict, total=False):
     priority: int | None
     max_attempts: int | None
     scheduled_at: datetime | None
+    delay: float | timedelta | None
     tags: Sequence[str] | None
     metadata: Mapping[str, Any] | None
+    pending: bool | None
+    unique: UniqueOpts | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,10 @@ class InsertParams:
     Attributes:
         args: What the host handed over.
         encoded_args: Its JSON text.
+        scheduled_at: When it is due; with a *delay_seconds*, that is left to the database's clock.
         metadata: A JSON object.
+        unique_key: The 32 bytes that make it unique, of what the host handed over: later changes do not count.
+        unique_states: The states in which it blocks others with its key, as River's bits; 0 without a key.
     """
 
     args: Args
@@ -93,13 +106,20 @@ class InsertParams:
     priority: int
     max_attempts: int
     scheduled_at: datetime | None = None
+    delay_seconds: float | None = None
     tags: list[str] = field(default_factory=list[str])
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    pending: bool = False
+    unique_key: bytes | None = None
+    unique_states: int = 0
 
     @property
     def state(self) -> JobState:
         """The state in which the job begins."""
-        return JobState.AVAILABLE if self.scheduled_at is None else JobState.SCHEDULED
+        if self.pending:
+            return JobState.PENDING
+        due_now = self.scheduled_at is None and self.delay_seconds is None
+        return JobState.AVAILABLE if due_now else JobState.SCHEDULED
 
 
 def merge_options(opts: InsertOpts | None, options: InsertOptions) -> InsertOpts:
@@ -121,13 +141,14 @@ def merge_options(opts: InsertOpts | None, options: InsertOptions) -> InsertOpts
     return dataclasses.replace(opts, **options)
 
 
-def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
+def prepare(args: Args, opts: InsertOpts, *, max_attempts: int, now: datetime) -> InsertParams:
     """Resolve the options of one job, encode its args, and check all of it.
 
     Args:
         args: The host's args.
         opts: The options of the call; they win over those of the args class.
         max_attempts: The client's default.
+        now: The current time, for a key that is unique by period.
 
     Raises:
         InvalidJobError: The job breaks a rule; the message names the value, the rule and the remedy.
@@ -135,6 +156,7 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
     """
     kind = _kind(args)
     declared = _declared_options(args, kind)
+    scheduled_at, delay_seconds = _schedule(opts, declared, now)
     params = InsertParams(
         args=args,
         kind=kind,
@@ -142,11 +164,14 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int) -> InsertParams:
         queue=_first(opts.queue, declared.queue, QUEUE_DEFAULT),
         priority=_first(opts.priority, declared.priority, PRIORITY_DEFAULT),
         max_attempts=_first(opts.max_attempts, declared.max_attempts, max_attempts),
-        scheduled_at=opts.scheduled_at or declared.scheduled_at,
+        scheduled_at=scheduled_at,
+        delay_seconds=delay_seconds,
         tags=_tags(opts.tags if opts.tags is not None else declared.tags),
-        metadata=_metadata(opts.metadata),
+        metadata=_metadata(opts.metadata if opts.metadata is not None else declared.metadata),
+        pending=_first(opts.pending, declared.pending, False),
     )
     check(params)
+    _make_unique(params, opts.unique, declared.unique, now)
     return params
 
 
@@ -163,6 +188,7 @@ def check(params: InsertParams) -> None:
     _check_range("max_attempts", params.max_attempts, 1, _SMALLINT_MAX)
     if params.scheduled_at is not None:
         _check_instant(params.scheduled_at)
+    _check_flag("pending", params.pending)
     encode_metadata(params.metadata)
 
 
@@ -247,6 +273,54 @@ def _declared_options(args: object, kind: str) -> InsertOpts:
     return declared
 
 
+def _schedule(opts: InsertOpts, declared: InsertOpts, now: datetime) -> tuple[datetime | None, float | None]:
+    """When the job is due, as an instant or as a delay; by the call if it says anything, else by the class."""
+    for given in (opts, declared):
+        if given.scheduled_at is not None and given.delay is not None:
+            raise InvalidJobError(
+                f"scheduled_at {given.scheduled_at} and delay {given.delay} are both given: give one of them"
+            )
+        if given.scheduled_at is not None:
+            return given.scheduled_at, None
+        if given.delay is not None:
+            return None, _delay_seconds(given.delay, now)
+    return None, None
+
+
+def _delay_seconds(delay: object, now: datetime) -> float | None:
+    number = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+        raise InvalidJobError(f"delay must be 0 seconds or more, or such a timedelta, not {delay!r}")
+    try:
+        now + timedelta(seconds=number)
+    except (OverflowError, ValueError) as error:
+        raise InvalidJobError(f"delay {delay!r} leads beyond the year 9999") from error
+    return float(number) or None  # a delay of nothing is none: the job is due at once
+
+
+def _make_unique(params: InsertParams, called: object, declared: object, now: datetime) -> None:
+    """Give the job its unique key, if one is asked for; by the call if it asks for anything, else by the class."""
+    for opts in (called, declared):
+        if opts is None:
+            continue
+        if not isinstance(opts, UniqueOpts):
+            raise InvalidJobError(f"unique must be river.UniqueOpts(...), not {opts!r}")
+        check_unique(opts)
+        if opts.is_empty:
+            continue
+        delay = timedelta(seconds=params.delay_seconds or 0)
+        params.unique_states = state_mask(opts)
+        params.unique_key = unique_key(
+            opts,
+            kind=params.kind,
+            encoded_args=params.encoded_args,
+            paths=unique_paths(type(params.args)),
+            queue=params.queue,
+            at=now + delay if params.scheduled_at is None else params.scheduled_at,
+        )
+        return
+
+
 def _tags(tags: object) -> list[Any]:
     if tags is None:
         return []
@@ -270,6 +344,11 @@ def _first(*values: V | None) -> V:
 def _check_range(option: str, value: object, lowest: int, highest: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
         raise InvalidJobError(f"{option} must be a whole number from {lowest} to {highest:,}, not {value!r}")
+
+
+def _check_flag(option: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidJobError(f"{option} must be True or False, not {value!r}")
 
 
 def _check_tag(tag: object) -> None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 import msgspec
 from msgspec import Raw, field
@@ -154,6 +154,10 @@ class InsertResult(Generic[A]):
 
     job: Job[A]
     duplicate: bool = False
+
+
+InsertedRow: TypeAlias = tuple[JobRow, bool]
+"""A row that an insert gave back, and whether it was there already, with the same unique key."""
 
 
 @dataclass(frozen=True, slots=True)

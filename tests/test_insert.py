@@ -45,7 +45,7 @@ class Note:
 class Mail:
     kind: ClassVar[str] = "mail"
     insert_opts: ClassVar[InsertOpts] = InsertOpts(
-        queue="mail", priority=2, max_attempts=5, scheduled_at=AT, tags=["declared"], metadata={"ignored": 1}
+        queue="mail", priority=2, max_attempts=5, scheduled_at=AT, tags=["declared"], metadata={"declared": 1}
     )
 
 
@@ -61,7 +61,7 @@ class Urgent:
 
 
 def prepared(args: Any = None, opts: InsertOpts | None = None, **options: Any) -> InsertParams:
-    return prepare(args or Note(), merge_options(opts, options), max_attempts=25)  # type: ignore[arg-type]
+    return prepare(args or Note(), merge_options(opts, options), max_attempts=25, now=datetime.now(UTC))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_what_nobody_says_is_rivers_default() -> None:
     assert params.state is JobState.AVAILABLE
 
 
-def test_the_args_class_wins_over_the_client_but_for_metadata() -> None:
+def test_the_args_class_wins_over_the_client() -> None:
     params = prepared(Mail())
     assert (params.queue, params.priority, params.max_attempts, params.scheduled_at, params.state, params.tags) == (
         "mail",
@@ -97,7 +97,7 @@ def test_the_args_class_wins_over_the_client_but_for_metadata() -> None:
         JobState.SCHEDULED,
         ["declared"],
     )
-    assert params.metadata == {}
+    assert params.metadata == {"declared": 1}
 
 
 def test_the_call_wins_over_the_args_class() -> None:

@@ -14,7 +14,7 @@ from river.engine.transition import Persisted, Transition
 from river.insert import InsertOpts, InsertParams, prepare
 from river.job import UndecodableJob
 from river.operation import Query, Statement, run
-from river.operations import jobs, maintain, work
+from river.operations import insert, jobs, maintain, work
 from river.sql import Dialect, dialect_for
 from tests.test_operation import Script, inserted, job_row
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 2, 4, tzinfo=UTC)
 
 
 def params(**options: Any) -> InsertParams:
-    return prepare(JobArgs("note", {"n": 1}), InsertOpts(**options), max_attempts=25)
+    return prepare(JobArgs("note", {"n": 1}), InsertOpts(**options), max_attempts=25, now=datetime.now(UTC))
 
 
 def transition(job_id: int, state: JobState = JobState.COMPLETED, **fields: Any) -> Transition:
@@ -37,10 +37,10 @@ def sent(statement: Statement, name: str) -> Any:
 
 def test_an_insert_of_many_jobs_and_their_notifications_are_one_statement() -> None:
     script = Script(inserted)
-    rows = run(script, jobs.insert_many(SQL, [params(queue="a"), params(queue="b"), params(queue="a")]))
-    assert [row.queue for row in rows] == ["a", "b", "a"]
+    rows = run(script, insert.insert_many(SQL, [params(queue="a"), params(queue="b"), params(queue="a")]))
+    assert [row.queue for row, _ in rows] == ["a", "b", "a"]
     (statement,) = script.asked
-    assert list(statement.parameters) == ["jobs"]
+    assert statement.parameters["muted"] == ""
     assert "pg_notify" in statement.sql
 
 
@@ -48,7 +48,7 @@ def test_an_inserts_document_says_everything_of_a_job() -> None:
     at = datetime(2026, 1, 2, 3, tzinfo=UTC)
     job = params(queue="q", priority=2, max_attempts=3, scheduled_at=at, tags=["abc"], metadata={"m": [1]})
     script = Script(inserted)
-    run(script, jobs.insert_many(SQL, [job, params()]))
+    run(script, insert.insert_many(SQL, [job, params()]))
     first, second = sent(script.asked[0], "jobs")
     assert first == {
         "args": {"n": 1},
@@ -58,6 +58,7 @@ def test_an_inserts_document_says_everything_of_a_job() -> None:
         "priority": 2,
         "queue": "q",
         "scheduled_at": "2026-01-02T03:00:00+00:00",
+        "delay_seconds": None,
         "state": "scheduled",
         "tags": ["abc"],
     }

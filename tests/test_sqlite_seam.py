@@ -18,7 +18,8 @@ from river.driver import adopt
 from river.insert import InsertOpts, prepare
 from river.job import JobRow, JobState
 from river.operation import Executor, run
-from river.operations import jobs, work
+from river.operations import work
+from river.operations.insert import insert_many
 from river.sql.sqlite import SQLite
 
 # The columns of River's table at version 8; source: the catalogue that River's own migrations make on SQLite.
@@ -71,8 +72,10 @@ def executor_of(connection: sa.Connection) -> Executor:
 
 
 def insert(connection: sa.Connection, *user_ids: int, **options: Any) -> list[JobRow]:
-    batch = [prepare(Mail(user_id), InsertOpts(**options), max_attempts=25) for user_id in user_ids]
-    return run(executor_of(connection), jobs.insert_many(SQLite(None), batch))
+    batch = [
+        prepare(Mail(user_id), InsertOpts(**options), max_attempts=25, now=datetime.now(UTC)) for user_id in user_ids
+    ]
+    return [job for job, _ in run(executor_of(connection), insert_many(SQLite(None), batch))]
 
 
 def claim(connection: sa.Connection, limit: int) -> list[Any]:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from ..args import any_json
 from ..config import Config, ConfigOptions
 from ..driver import AnyDriver, AsyncDriver, Colour, Driver, adopt, driver_for
-from ..errors import ClientStateError, DatabaseError, ErrorClass
+from ..errors import ClientStateError, DatabaseError, ErrorClass, sqlstate_of
 from ..hook import Extensions
 from ..job import Job, JobRow
-from ..operation import Database, Executor, Operation, run, run_async
+from ..operation import AsyncExecutor, Database, Executor, Operation, run, run_async
 from ..sql import Dialect, dialect_for
 
 T = TypeVar("T")
@@ -85,7 +85,15 @@ class ClientCore:
         """Run an operation in the transaction of a host's handle, in the colour of the handle."""
         executor = adopt(handle)
         made = operation(self.sql(executor.database))
-        return run(executor, made) if isinstance(executor, Executor) else run_async(executor, made)
+        if isinstance(executor, Executor):
+            with noted():
+                return run(executor, made)
+        return self._tx_async(executor, made)
+
+    async def _tx_async(self, executor: AsyncExecutor, operation: Operation[T]) -> T:
+        with noted():
+            return await run_async(executor, operation)
+        raise AssertionError  # for the checker, to which a context manager might swallow an error
 
     def _query_blocking(self, driver: Driver, operation: Callable[[Dialect], Operation[T]]) -> T:
         with self._explained(), driver.autocommit() as executor:
@@ -103,3 +111,20 @@ class ClientCore:
         except DatabaseError as error:
             self.explain(error)
             raise
+
+
+@contextmanager
+def noted() -> Generator[None]:
+    """Add to an error of the database in a host's transaction what that means; the error itself passes as it is."""
+    try:
+        yield
+    except Exception as error:
+        state = sqlstate_of(error)
+        if state is not None:
+            error.add_note("River ran this in your transaction, which has failed with it as a whole: roll it back")
+        if state is not None and ErrorClass.of(state) is ErrorClass.UNDEFINED_TABLE:
+            error.add_note(
+                "River's tables are not where this connection looks for them: make them with `river migrate-up` or "
+                "river.Migrator(...).up(), or correct the client's schema option"
+            )
+        raise

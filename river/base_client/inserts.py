@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar, overload
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from ..args import Args
-from ..driver import AsyncDriver, AsyncHandle, BlockingHandle, Driver, adopt
+from ..args import Args, any_json, codec_of
+from ..config import ConfigOptions, seconds
+from ..driver import AsyncDriver, AsyncHandle, BlockingHandle, Colour, Driver, adopt
+from ..engine.limiter import NotifyLimiter
 from ..errors import InvalidJobError, SwallowedError, UnknownJobKindError
 from ..insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options, prepare
-from ..job import InsertResult, Job, JobRow
-from ..operation import AsyncExecutor, Database, Executor, Operation, run, run_async
-from ..operations import jobs
-from .core import ClientCore
+from ..job import InsertedRow, InsertResult, Job, JobRow, JobState
+from ..operation import AsyncExecutor, Executor, Operation, run, run_async
+from ..operations import insert
+from ..sql import InsertStatements
+from .core import ClientCore, noted
 
 A = TypeVar("A", bound=Args)
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R")
+
+
+class Write(Protocol[T_co]):
+    """An operation that writes a batch of jobs."""
+
+    def __call__(
+        self, sql: InsertStatements, jobs: Sequence[InsertParams], *, muted: Collection[str]
+    ) -> Operation[T_co]: ...
 
 
 class Inserts(ClientCore):
     """The part of a client that inserts."""
+
+    def __init__(self, source: object, colour: Colour, options: ConfigOptions) -> None:
+        super().__init__(source, colour, options)
+        self._limiter = NotifyLimiter(seconds("fetch_cooldown", self.config.fetch_cooldown))
 
     @overload
     def insert_tx(
@@ -55,8 +75,8 @@ class Inserts(ClientCore):
             UnknownJobKindError: The client has workers, but none for this kind; nothing was written.
             HandleError: The handle cannot be used; nothing was written.
         """
-        batch = [self._prepare(args, merge_options(opts, options))]
-        return self._write_tx(handle, batch, lambda rows: self._inserted(args, rows[0]))
+        batch = [self._prepare(args, merge_options(opts, options), datetime.now(UTC))]
+        return self._write_tx(handle, batch, insert.insert_many, lambda rows: result(args, rows[0]))
 
     @overload
     def insert_many_tx(
@@ -79,10 +99,27 @@ class Inserts(ClientCore):
             The jobs in the order of *batch*; of an asyncio handle, an awaitable of them.
         """
         prepared = self._prepare_many(batch)
-        return self._write_tx(handle, prepared, lambda rows: self._inserted_many(prepared, rows))
+        return self._write_tx(handle, prepared, insert.insert_many, lambda rows: results(prepared, rows))
 
-    def _prepare(self, args: Args, opts: InsertOpts) -> InsertParams:
-        params = prepare(args, opts, max_attempts=self.config.max_attempts)
+    @overload
+    def insert_many_fast_tx(self, handle: BlockingHandle, batch: Iterable[Args | InsertManyParams]) -> int: ...
+    @overload
+    def insert_many_fast_tx(
+        self, handle: AsyncHandle, batch: Iterable[Args | InsertManyParams]
+    ) -> Coroutine[Any, Any, int]: ...
+    def insert_many_fast_tx(
+        self, handle: object, batch: Iterable[Args | InsertManyParams]
+    ) -> int | Coroutine[Any, Any, int]:
+        """Insert many jobs and return no rows, which is quicker; otherwise as `insert_many_tx`.
+
+        Returns:
+            How many jobs were inserted: those whose unique key was there already are left out, and not counted. Of an
+            asyncio handle, an awaitable of it.
+        """
+        return self._write_tx(handle, self._prepare_many(batch), insert.insert_many_fast, int)
+
+    def _prepare(self, args: Args, opts: InsertOpts, now: datetime) -> InsertParams:
+        params = prepare(args, opts, max_attempts=self.config.max_attempts, now=now)
         workers = self.config.workers
         if workers is not None and params.kind not in workers and not self.config.skip_unknown_job_check:
             raise UnknownJobKindError(params.kind, known=workers)
@@ -91,10 +128,11 @@ class Inserts(ClientCore):
     def _prepare_many(self, batch: Iterable[Args | InsertManyParams]) -> list[InsertParams]:
         if not hasattr(batch, "__iter__"):
             raise InvalidJobError(f"insert_many takes a list of args, not one {type(batch).__qualname__}; see insert")
+        now = datetime.now(UTC)
         prepared = [
-            self._prepare(each.args, each.opts or InsertOpts())
+            self._prepare(each.args, each.opts or InsertOpts(), now)
             if isinstance(each, InsertManyParams)
-            else self._prepare(each, InsertOpts())
+            else self._prepare(each, InsertOpts(), now)
             for each in batch
         ]
         if not prepared:
@@ -102,46 +140,94 @@ class Inserts(ClientCore):
         return prepared
 
     def _write_tx(
-        self, handle: object, batch: Sequence[InsertParams], result: Callable[[list[JobRow]], T]
-    ) -> T | Coroutine[Any, Any, T]:
+        self, handle: object, batch: Sequence[InsertParams], write: Write[T], read: Callable[[T], R]
+    ) -> R | Coroutine[Any, Any, R]:
         executor = adopt(handle)
+        # An insert in the host's transaction always notifies: nobody knows when, or if, it will be committed.
+        muted = frozenset[str]() if self.config.notify else _queues(batch)
         if isinstance(executor, Executor):
-            return result(self._write(executor, batch))
-        return self._write_tx_async(executor, batch, result)
+            with noted():
+                return read(self._write(executor, batch, write, muted))
+        return self._write_tx_async(executor, batch, write, read, muted)
 
     async def _write_tx_async(
-        self, executor: AsyncExecutor, batch: Sequence[InsertParams], result: Callable[[list[JobRow]], T]
+        self,
+        executor: AsyncExecutor,
+        batch: Sequence[InsertParams],
+        write: Write[T],
+        read: Callable[[T], R],
+        muted: Collection[str],
+    ) -> R:
+        with noted():
+            return read(await self._write_async(executor, batch, write, muted))
+        raise SwallowedError("an insert")
+
+    def _write(self, executor: Executor, batch: Sequence[InsertParams], write: Write[T], muted: Collection[str]) -> T:
+        with self.extensions.inserting(batch):
+            return run(executor, write(self.sql(executor.database), batch, muted=muted))
+        raise SwallowedError("an insert")
+
+    async def _write_async(
+        self, executor: AsyncExecutor, batch: Sequence[InsertParams], write: Write[T], muted: Collection[str]
     ) -> T:
-        return result(await self._write_async(executor, batch))
-
-    def _write(self, executor: Executor, batch: Sequence[InsertParams]) -> list[JobRow]:
         with self.extensions.inserting(batch):
-            return run(executor, self._insertion(executor.database, batch))
+            return await run_async(executor, write(self.sql(executor.database), batch, muted=muted))
         raise SwallowedError("an insert")
 
-    async def _write_async(self, executor: AsyncExecutor, batch: Sequence[InsertParams]) -> list[JobRow]:
-        with self.extensions.inserting(batch):
-            return await run_async(executor, self._insertion(executor.database, batch))
-        raise SwallowedError("an insert")
+    def _insert_blocking(self, driver: Driver, batch: Sequence[InsertParams], write: Write[T]) -> T:
+        muted = self._muted(batch)
+        with (
+            self._explained(),
+            driver.transaction() if self._takes_a_transaction(batch) else driver.autocommit() as executor,
+        ):
+            written = self._write(executor, batch, write, muted)
+        self._limiter.told(_queues(batch) - muted, time.monotonic())
+        return written
 
-    def _insert_blocking(self, driver: Driver, batch: Sequence[InsertParams]) -> list[JobRow]:
-        # One statement commits by itself in one round trip; a transaction takes three.
-        guarded = self.extensions.runs_host_code_at_insert
-        with self._explained(), driver.transaction() if guarded else driver.autocommit() as executor:
-            return self._write(executor, batch)
-
-    async def _insert_async(self, driver: AsyncDriver, batch: Sequence[InsertParams]) -> list[JobRow]:
-        guarded = self.extensions.runs_host_code_at_insert
+    async def _insert_async(self, driver: AsyncDriver, batch: Sequence[InsertParams], write: Write[T]) -> T:
+        muted = self._muted(batch)
         with self._explained():
-            async with driver.transaction() if guarded else driver.autocommit() as executor:
-                return await self._write_async(executor, batch)
+            async with driver.transaction() if self._takes_a_transaction(batch) else driver.autocommit() as executor:
+                written = await self._write_async(executor, batch, write, muted)
+            self._limiter.told(_queues(batch) - muted, time.monotonic())
+            return written
         raise SwallowedError("an insert")
 
-    def _insertion(self, database: Database, batch: Sequence[InsertParams]) -> Operation[list[JobRow]]:
-        return jobs.insert_many(self.sql(database), batch)
+    def _muted(self, batch: Sequence[InsertParams]) -> frozenset[str]:
+        """The queues that an insert in a transaction of River's own need not tell of."""
+        queues = _queues(batch)
+        return self._limiter.muted(queues, time.monotonic()) if self.config.notify else queues
 
-    def _inserted(self, args: A, row: JobRow) -> InsertResult[A]:
-        return InsertResult(Job.of(row, args))
+    def _takes_a_transaction(self, batch: Sequence[InsertParams]) -> bool:
+        """Whether an insert can still fail after its first statement; if not, that one commits in one round trip."""
+        return self.extensions.runs_host_code_at_insert or len(list(insert.chunks(batch))) > 1
 
-    def _inserted_many(self, batch: Sequence[InsertParams], rows: Sequence[JobRow]) -> list[InsertResult[Any]]:
-        return [self._inserted(params.args, row) for params, row in zip(batch, rows, strict=True)]
+
+def result(args: A, inserted: InsertedRow) -> InsertResult[A]:
+    """What an insert of *args* did.
+
+    The args of a job that was there already are its own. Where they cannot be read as the class of *args*, because the
+    job is of another kind or of another version of the class, they are plain JSON.
+    """
+    row, duplicate = inserted
+    return InsertResult(Job.of(row, _stored_args(args, row) if duplicate else args), duplicate)
+
+
+def results(batch: Sequence[InsertParams], inserted: Sequence[InsertedRow]) -> list[InsertResult[Any]]:
+    """What an insert of many jobs did, in their order."""
+    return [result(params.args, each) for params, each in zip(batch, inserted, strict=True)]
+
+
+def _stored_args(args: Args, row: JobRow) -> Any:
+    text = bytes(row.encoded_args).decode()
+    if row.kind == args.kind:
+        with suppress(
+            Exception
+        ):  # of a class that cannot read what another version of it, or a Go program, has written
+            return codec_of(type(args)).decode(text)
+    return any_json(text)
+
+
+def _queues(batch: Sequence[InsertParams]) -> frozenset[str]:
+    """Of which queues listeners have something to hear."""
+    return frozenset(job.queue for job in batch if job.state is JobState.AVAILABLE)

@@ -1,20 +1,13 @@
-"""Jobs as rows: insert and look up."""
+"""Jobs as rows: look at them, and change those that nobody works."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 
 from ..errors import JobNotFoundError
-from ..insert import InsertParams
 from ..job import JobRow
 from ..operation import Operation
-from ..sql import Dialect, InsertStatements
-
-
-def insert_many(sql: InsertStatements, jobs: Sequence[InsertParams]) -> Operation[list[JobRow]]:
-    """Insert jobs and tell listeners, both when the transaction commits; the rows in the order of *jobs*."""
-    return (yield from sql.job_insert_many(jobs))
+from ..sql import Dialect
 
 
 def get(sql: Dialect, job_id: int) -> Operation[JobRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from ..engine.transition import Persisted, Transition
@@ -16,8 +16,22 @@ RESCUE_ERROR = "Stuck job rescued by JobRescuer"
 
 
 def schedule(sql: Dialect, *, horizon: timedelta, limit: int) -> Operation[int]:
-    """Make jobs available that are due within *horizon*; how many."""
+    """Make jobs without a unique key available that are due within *horizon*; how many."""
     return (yield from sql.job_schedule(horizon, limit))
+
+
+def due_unique(sql: Dialect, *, horizon: timedelta, limit: int) -> Operation[list[int]]:
+    """The jobs with a unique key that are due within *horizon*, for `schedule_unique`."""
+    return (yield from sql.job_due_unique(horizon, limit))
+
+
+def schedule_unique(sql: Dialect, job_ids: Sequence[int]) -> Operation[list[int]]:
+    """Make jobs available whose unique key nobody else has, and discard the others; the discarded.
+
+    A database error is raised, and nothing written, where somebody takes one of the keys at this moment, or has taken
+    it in a transaction that stays open: then try them one by one, so that this one is left for later.
+    """
+    return (yield from sql.job_schedule_unique(job_ids))
 
 
 def rescue(

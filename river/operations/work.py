@@ -12,18 +12,30 @@ from ..operation import Operation
 from ..sql import ClaimStatements, Dialect
 
 
-def claim(sql: ClaimStatements, queue: str, *, client_id: str, limit: int) -> Operation[list[JobRow | UndecodableJob]]:
-    """Claim up to *limit* due jobs, in the order in which they are to start.
+def open_queues(sql: Dialect, queues: Collection[str]) -> Operation[dict[str, bool]]:
+    """Record that queues are worked; whether they are paused."""
+    for queue in queues:
+        # The answer is not read: whatever somebody has put into a queue's metadata, its jobs can be worked.
+        yield sql.queue_upsert(queue).statement
+    return (yield from sql.queues_paused(queues))
+
+
+def claim(
+    sql: ClaimStatements, queue: str, *, client_id: str, limit: int, kinds: Collection[str] | None = None
+) -> Operation[list[JobRow | UndecodableJob]]:
+    """Claim up to *limit* due jobs, in the order in which they are to start; those of other *kinds* stay as they are.
 
     A call that was cancelled or whose reply was lost may have claimed them all the same.
     """
-    return (yield from sql.job_claim(queue, client_id=client_id, limit=limit))
+    return (yield from sql.job_claim(queue, client_id=client_id, limit=limit, kinds=kinds))
 
 
 def give_back(
     sql: Dialect, queue: str, *, client_id: str, since: datetime, in_hand: Collection[int]
 ) -> Operation[list[int]]:
     """Make jobs available again that a client has claimed without knowing, because the answer was lost; their ids.
+
+    One whose cancellation somebody has asked for is cancelled instead.
 
     Args:
         queue: Of which queue.
@@ -73,4 +85,4 @@ def finish(sql: Dialect, transitions: Sequence[Transition]) -> Operation[dict[in
     return persisted
 
 
-__all__ = ["Operation", "claim", "complete", "finish", "give_back"]
+__all__ = ["Operation", "claim", "complete", "finish", "give_back", "open_queues"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..engine.transition import Persisted, Transition
 from ..errors import ConfigurationError
 from ..insert import InsertParams
-from ..job import JobRow, UndecodableJob
+from ..job import InsertedRow, JobRow, UndecodableJob
 from ..operation import Database, Query
 from ..queue import Queue
 from .decode import Greeting
@@ -18,16 +18,29 @@ from .decode import Greeting
 class InsertStatements(Protocol):
     """Writing new jobs."""
 
-    def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
-        """Insert jobs, and tell listeners; the rows in the order of *jobs*."""
+    def job_insert_many(self, jobs: Sequence[InsertParams], *, muted: Collection[str] = ()) -> Query[list[InsertedRow]]:
+        """Insert jobs, and tell listeners but of the *muted* queues; the rows in the order of *jobs*."""
+        ...
+
+    def job_insert_many_fast(self, jobs: Sequence[InsertParams], *, muted: Collection[str] = ()) -> Query[int]:
+        """Insert jobs, but for those that are there already; how many."""
         ...
 
 
 class ClaimStatements(Protocol):
     """Taking jobs to work them."""
 
-    def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
-        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
+    def job_claim(
+        self, queue: str, *, client_id: str, limit: int, kinds: Collection[str] | None = None
+    ) -> Query[list[JobRow | UndecodableJob]]:
+        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start.
+
+        Args:
+            queue: Of which queue.
+            client_id: Who claims.
+            limit: How many at most.
+            kinds: Of which kinds only; None for all.
+        """
         ...
 
 
@@ -51,6 +64,14 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
         """
         ...
 
+    def job_due_in(self, queue: str) -> Query[int | None]:
+        """In how many milliseconds the first job of *queue* is due that is available and waits; None without any."""
+        ...
+
+    def job_cancellations(self, claims: Sequence[tuple[int, str]]) -> Query[dict[int, Any]]:
+        """Of running claims those whose cancellation was asked for; the value in the metadata that says so."""
+        ...
+
     def job_complete(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:
         """Complete a job if the claim of *attempted_at* is still running; else None, and nothing is written."""
         ...
@@ -64,7 +85,15 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
         ...
 
     def job_schedule(self, horizon: timedelta, limit: int) -> Query[int]:
-        """Make jobs available that are due within *horizon*; how many."""
+        """Make jobs without a unique key available that are due within *horizon*; how many."""
+        ...
+
+    def job_due_unique(self, horizon: timedelta, limit: int) -> Query[list[int]]:
+        """The ids of jobs with a unique key that are due within *horizon*, in the order in which they get the key."""
+        ...
+
+    def job_schedule_unique(self, job_ids: Sequence[int]) -> Query[list[int]]:
+        """Make jobs with a unique key available; the ids of those that were discarded, because others have the key."""
         ...
 
     def job_stuck(self, older_than: timedelta, *, after_id: int, limit: int) -> Query[list[JobRow]]:
@@ -73,6 +102,14 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
 
     def queue_upsert(self, queue: str) -> Query[Queue]:
         """Record that a queue is worked; the queue as it is now."""
+        ...
+
+    def queues_paused(self, queues: Collection[str]) -> Query[dict[str, bool]]:
+        """Of those *queues* that there are, whether they are paused."""
+        ...
+
+    def probe(self, topic: str, payload: str) -> Query[None]:
+        """Tell all who listen to *topic*, once the transaction is committed."""
         ...
 
     def queue_get(self, queue: str) -> Query[Queue | None]:

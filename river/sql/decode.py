@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UndecodableJobError
-from ..job import JobRow, UndecodableJob
+from ..job import InsertedRow, JobRow, UndecodableJob
 from ..nesting import pruned
 from ..operation import Row, Rows, Value
 from ..queue import Queue
@@ -84,6 +84,15 @@ def first_job(rows: Rows) -> JobRow | None:
         UndecodableJobError: The row cannot be read as a job; the message names the column.
     """
     return _whole(rows[0]) if rows else None
+
+
+def inserted(rows: Rows) -> list[InsertedRow]:
+    """Jobs in the statement's order, and whether each was there already, which not every statement has to say.
+
+    Raises:
+        UndecodableJobError: A row cannot be read as a job; the message names the column.
+    """
+    return [(_whole(row), len(row) > 1 and bool(row[1])) for row in rows]
 
 
 def queues(rows: Rows) -> list[Queue]:

@@ -20,8 +20,19 @@ def inserted(job: InsertParams) -> dict[str, Any]:
         "priority": job.priority,
         "queue": job.queue,
         "scheduled_at": None if job.scheduled_at is None else instant_text(job.scheduled_at),
+        "delay_seconds": job.delay_seconds,
         "state": job.state.value,
         "tags": job.tags,
+    }
+
+
+def inserted_unique(job: InsertParams) -> dict[str, Any]:
+    """A job to be inserted, of a batch in which some are unique."""
+    key = job.unique_key
+    return {
+        **inserted(job),
+        "unique_key": None if key is None else key.hex(),
+        "unique_states": None if key is None else job.unique_states,
     }
 
 

@@ -6,12 +6,12 @@ back as one JSON text here too. Timestamps are text in UTC with three fraction d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from ..insert import InsertParams
-from ..job import JobRow, UndecodableJob
+from ..job import InsertedRow, JobRow, UndecodableJob
 from ..operation import Query, Statement
 from . import decode, document
 
@@ -54,7 +54,11 @@ SELECT
     jsonb(value -> '$.metadata'),
     value ->> '$.priority',
     value ->> '$.queue',
-    coalesce(strftime('%Y-%m-%d %H:%M:%f', value ->> '$.scheduled_at'), {_NOW}),
+    coalesce(
+        strftime('%Y-%m-%d %H:%M:%f', value ->> '$.scheduled_at'),
+        strftime('%Y-%m-%d %H:%M:%f', 'now', (value ->> '$.delay_seconds') || ' seconds'),
+        {_NOW}
+    ),
     value ->> '$.state',
     jsonb(value -> '$.tags')
 FROM json_each(:jobs)
@@ -75,6 +79,7 @@ WHERE id IN (
     WHERE state = 'available'
         AND queue = :queue
         AND scheduled_at <= {_NOW}
+        AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
     ORDER BY priority, scheduled_at, id
     LIMIT {{limit}}
 )
@@ -92,13 +97,36 @@ class SQLite:
     def __init__(self, schema: str | None) -> None:
         self._schema = "" if schema is None else f'"{schema}".'
 
-    def job_insert_many(self, jobs: Sequence[InsertParams]) -> Query[list[JobRow]]:
+    def job_insert_many(
+        self,
+        jobs: Sequence[InsertParams],
+        *,
+        muted: Collection[str] = (),  # noqa: ARG002 - nobody can listen yet
+    ) -> Query[list[InsertedRow]]:
         """Insert jobs; the rows in the order of *jobs*."""
-        rows = msgspec.json.encode([document.inserted(job) for job in jobs]).decode()
-        statement = Statement(_INSERT.format(schema=self._schema), {"jobs": rows})
-        return Query(statement, lambda rows: sorted(decode.jobs(rows), key=lambda job: job.id))
+        return Query(self._inserting(jobs), lambda rows: [(job, False) for job in sorted(decode.jobs(rows), key=_id)])
 
-    def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
-        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
+    def job_insert_many_fast(
+        self,
+        jobs: Sequence[InsertParams],
+        *,
+        muted: Collection[str] = (),  # noqa: ARG002 - nobody can listen yet
+    ) -> Query[int]:
+        """Insert jobs; how many."""
+        return Query(self._inserting(jobs), len)
+
+    def job_claim(
+        self, queue: str, *, client_id: str, limit: int, kinds: Collection[str] | None = None
+    ) -> Query[list[JobRow | UndecodableJob]]:
+        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start; if asked, of some kinds."""
         text = _CLAIM.format(schema=self._schema, limit=limit)
-        return Query(Statement(text, {"queue": queue, "client_id": client_id}), decode.claimed)
+        known = None if kinds is None else msgspec.json.encode(list(kinds)).decode()
+        return Query(Statement(text, {"queue": queue, "client_id": client_id, "kinds": known}), decode.claimed)
+
+    def _inserting(self, jobs: Sequence[InsertParams]) -> Statement:
+        rows = msgspec.json.encode([document.inserted(job) for job in jobs]).decode()
+        return Statement(_INSERT.format(schema=self._schema), {"jobs": rows})
+
+
+def _id(job: JobRow) -> int:
+    return job.id
