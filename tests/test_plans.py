@@ -6,6 +6,7 @@ and 50,000 completed rows. Whatever the planner makes of that, generic or custom
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
@@ -17,7 +18,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from river.args import JobArgs
 from river.engine.transition import Transition
+from river.insert import InsertParams
 from river.job import JobState
 from river.operation import Query
 from river.sql.postgres import Postgres
@@ -160,3 +163,63 @@ def test_no_statement_of_the_runtime_reads_the_whole_table(stale: Stale, make: M
     assert read <= 5 * max(rows, 20)
     updated = [node for node in plan if node["Node Type"] == "ModifyTable" and node["Operation"] == "Update"]
     assert len(updated) <= 1
+
+
+_FILL_UNIQUE = """\
+INSERT INTO {job} (kind, args, max_attempts, state, scheduled_at, unique_key, unique_states)
+SELECT 'note', '{{}}', 25, CAST(%s AS text)::{schema}.river_job_state, now() - n * interval '1 second',
+    sha256(CAST(n AS text)::bytea), B'11010101'
+FROM generate_series(1, 3000) AS n
+"""
+
+
+def unique_note(number: int) -> InsertParams:
+    key = hashlib.sha256(str(number).encode()).digest()
+    return InsertParams(
+        args=JobArgs("note", {}),
+        kind="note",
+        encoded_args="{}",
+        queue="default",
+        priority=1,
+        max_attempts=25,
+        unique_key=key,
+        unique_states=0b11010101,
+    )
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("count", [1, 1000])
+def test_an_insert_reads_no_other_rows(stale: Stale, count: int, mode: str) -> None:
+    dialect = Postgres(stale.jobs.schema)
+    batch = [unique_note(number) for number in range(2500, 2500 + count)]
+    with stale.jobs.connection.transaction(force_rollback=True):
+        stale.jobs.execute(_FILL_UNIQUE, "available")
+        for query in (dialect.job_insert_many(batch), dialect.job_insert_many_fast(batch)):
+            plan = explain(stale.jobs, query, mode)
+            assert [node["Node Type"] for node in plan if node.get("Relation Name") == "river_job"] == ["ModifyTable"]
+            assert not [
+                node for node in plan if node["Node Type"] == "Nested Loop" and node["Actual Rows"] > 1000 * count
+            ]
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("held", [False, True])
+def test_scheduling_unique_jobs_reads_them_and_who_has_their_keys(stale: Stale, held: bool, mode: str) -> None:
+    dialect = Postgres(stale.jobs.schema)
+    with stale.jobs.connection.transaction(force_rollback=True):
+        stale.jobs.execute(_FILL_UNIQUE, "retryable")
+        if held:
+            stale.jobs.execute(_FILL_UNIQUE, "available")
+        due = dialect.job_due_unique(timedelta(seconds=5), 500)
+        assert_reads(explain(stale.jobs, due, mode), 3000)
+        ids = stale.jobs.execute("SELECT id FROM {job} WHERE state = 'retryable' ORDER BY scheduled_at, id LIMIT 500")
+        scheduling = dialect.job_schedule_unique([row["id"] for row in ids])
+        assert_reads(explain(stale.jobs, scheduling, mode), 500)
+
+
+def assert_reads(plan: list[dict[str, Any]], rows: int) -> None:
+    """No scan of the whole table, and little read besides so many rows."""
+    scans = [node for node in plan if "Scan" in node["Node Type"] and node.get("Relation Name") == "river_job"]
+    assert "Seq Scan" not in [node["Node Type"] for node in scans]
+    read = sum((node.get("Rows Removed by Filter", 0) + node["Actual Rows"]) * node["Actual Loops"] for node in scans)
+    assert read <= 5 * rows

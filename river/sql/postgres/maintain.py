@@ -89,8 +89,8 @@ scheduled AS (
         END,
         unique_states = CASE WHEN conflicts THEN unique_states & B'11110111' ELSE unique_states END
     FROM decided
-    WHERE job.id = decided.id
-        AND job.id = ANY(ARRAY(SELECT id FROM decided))
+    -- Not =, by which the planner would rather hash the whole table than look so many rows up.
+    WHERE job.id = ANY(ARRAY[decided.id])
     RETURNING job.id, job.state, job.queue, job.scheduled_at
 ),
 notified AS (
