@@ -336,7 +336,7 @@ def _self_writing_codec(args_type: type[Any]) -> Codec[Any]:
     elif reads is not None:
         decode = reads
     elif _has_fields(args_type):
-        decode = _msgspec_codec(args_type).decode
+        decode = _decode_of_fields(args_type)
     else:
         decode = functools.partial(_cannot_read, args_type)
     return Codec(
@@ -345,6 +345,19 @@ def _self_writing_codec(args_type: type[Any]) -> Codec[Any]:
         plain=lambda args: any_json(_write_itself(args)),
         reads_back=args_type is not JobArgs and decode is reads,
     )
+
+
+def _decode_of_fields(args_type: type[Any]) -> Callable[[str], Any]:
+    """How a class that only writes itself is read: field by field, if that is possible."""
+    try:
+        return _msgspec_codec(args_type).decode
+    except ConfigurationError as error:
+        refusal = error  # of a worker: an insert does not read
+
+        def refuse(_text: str) -> Any:
+            raise refusal
+
+        return refuse
 
 
 def _write_itself(args: Any) -> str:

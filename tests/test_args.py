@@ -645,3 +645,21 @@ def test_a_deep_caller_does_not_get_a_recursion_error() -> None:
 
     with pytest.raises(InvalidArgsError):
         descend(depth // 2)
+
+
+@dataclass
+class WritesItself:
+    """Its fields are of a type that nobody could read."""
+
+    kind: ClassVar[str] = "writes_itself"
+    state: enum.Enum | str
+
+    def to_json(self) -> str:
+        return json.dumps({"state": str(self.state)})
+
+
+def test_a_class_that_writes_itself_can_be_inserted_though_it_cannot_be_read() -> None:
+    codec = codec_of(WritesItself)
+    assert encode(WritesItself("new"), "writes_itself") == '{"state": "new"}'
+    with pytest.raises(ConfigurationError, match="WritesItself cannot be a job's args"):
+        codec.decode('{"state": "new"}')
