@@ -39,7 +39,9 @@ from .insert import InsertManyParams, InsertOpts, InsertParams
 from .job import AttemptError, InsertResult, Job, JobRow, JobState
 from .migrator import AsyncMigrator, MigrationStep, Migrator
 from .outcome import JobCancel, JobDiscard, JobSnooze, WorkCancelled
+from .queue import Queue
 from .retry import DefaultRetryPolicy, RetryPolicy
+from .unique import Unique, UniqueOpts
 from .worker import Worker, Workers
 
 __all__ = [
@@ -80,12 +82,15 @@ __all__ = [
     "Migrator",
     "NewerSchemaError",
     "NotInWorkerError",
+    "Queue",
     "QueueConfig",
     "RetryPolicy",
     "RiverError",
     "SwallowedError",
     "TransactionRequiredError",
     "UndecodableJobError",
+    "Unique",
+    "UniqueOpts",
     "UnknownJobKindError",
     "UnsupportedHandleError",
     "WorkCancelled",

@@ -21,7 +21,7 @@ from .errors import InvalidJobError, near
 from .job import JobState
 from .nesting import DEEPEST, too_deep
 from .shapes import is_collection, is_mapping
-from .unique import UniqueOpts, check_unique, state_mask, unique_key, unique_paths
+from .unique import UniqueOpts, key_of_job, state_mask
 
 A = TypeVar("A", bound=Args, default=Any)
 V = TypeVar("V")
@@ -292,10 +292,10 @@ def _delay_seconds(delay: object, now: datetime) -> float | None:
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise InvalidJobError(f"delay must be 0 seconds or more, or such a timedelta, not {delay!r}")
     try:
-        now + timedelta(seconds=number)
+        due_at = now + timedelta(seconds=number)
     except (OverflowError, ValueError) as error:
         raise InvalidJobError(f"delay {delay!r} leads beyond the year 9999") from error
-    return float(number) or None  # a delay of nothing is none: the job is due at once
+    return float(number) if due_at > now else None  # a delay of nothing is none: the job is due at once
 
 
 def _make_unique(params: InsertParams, called: object, declared: object, now: datetime) -> None:
@@ -305,16 +305,15 @@ def _make_unique(params: InsertParams, called: object, declared: object, now: da
             continue
         if not isinstance(opts, UniqueOpts):
             raise InvalidJobError(f"unique must be river.UniqueOpts(...), not {opts!r}")
-        check_unique(opts)
         if opts.is_empty:
             continue
         delay = timedelta(seconds=params.delay_seconds or 0)
         params.unique_states = state_mask(opts)
-        params.unique_key = unique_key(
+        params.unique_key = key_of_job(
             opts,
+            type(params.args),
             kind=params.kind,
             encoded_args=params.encoded_args,
-            paths=unique_paths(type(params.args)),
             queue=params.queue,
             at=now + delay if params.scheduled_at is None else params.scheduled_at,
         )

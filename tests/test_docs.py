@@ -60,6 +60,8 @@ def programs(tmp_path: Path) -> Path:
     (migrating,) = snippets("docs/schema.md")
     (tmp_path / "migrating.py").write_text(migrating)
     (tmp_path / "models.py").write_text("\n".join(snippets("docs/models.md")))
+    (tmp_path / "managing.py").write_text("\n".join(snippets("docs/manage.md")))
+    (tmp_path / "once.py").write_text("\n".join(snippets("docs/unique.md")))
     return tmp_path
 
 
@@ -132,6 +134,39 @@ def test_the_program_of_models_reads_jobs_and_may_not_write_them(
     ((job_id,),) = rows(schema_connection, schema, "id", "river_job")
     assert printed[:2] == [f"job {job_id} will remind someone@example.com", "remind available ['weekly'] None"]
     assert printed[2].startswith("RiverJob is read-only: its rows cannot be deleted")
+
+
+def test_the_program_of_manage_lists_and_changes_jobs(
+    schema_connection: psycopg.Connection, database_url: str, schema: str, programs: Path
+) -> None:
+    with running(programs / "managing.py", environment(database_url, schema)) as process:
+        printed = [process.line() for _ in range(15)]
+        assert process.end() == 0
+    assert printed == [
+        "email available ['weekly']",
+        "job 0 was not found: it was deleted, or it is not visible to this transaction",
+        "cancelled",
+        "available 25",
+        "{'sent': True} ops",
+        "deleted True",
+        "True",
+        *(["True default"] * 2),
+        "2",
+        *(["found True"] * 2),
+        "2",
+        *(["listed True"] * 2),
+    ]
+    assert rows(schema_connection, schema, "kind state", "river_job") == [("email", "available")] * 2
+
+
+def test_the_program_of_unique_inserts_what_is_not_there_already(
+    schema_connection: psycopg.Connection, database_url: str, schema: str, programs: Path
+) -> None:
+    with running(programs / "once.py", environment(database_url, schema)) as process:
+        printed = [process.line() for _ in range(4)]
+        assert process.end() == 0
+    assert printed == ["False True False", "True", "[False, True]", "[False, False]"]
+    assert Counter(rows(schema_connection, schema, "kind", "river_job")) == {("sync",): 2, ("bill",): 3}
 
 
 def test_schema_names_every_command_and_every_option_of_a_migration() -> None:
