@@ -6,26 +6,30 @@ import asyncio
 import contextvars
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
 from typing_extensions import Unpack
 
 from .args import Args
 from .base_client import BaseClient
 from .base_client.inserts import Write, result, results
+from .base_client.manage import patch_of, queue_metadata
 from .config import ConfigOptions
 from .context import refuse_in_worker_of
 from .driver import is_asyncio
 from .errors import ClientStateError
 from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options
 from .job import InsertResult, JobRow
+from .listing import JobDeleteOptions, JobDeletion, JobListing, JobListOptions, JobListPage, values
 from .operation import Operation
-from .operations import insert, jobs
+from .operations import insert, jobs, queues
+from .queue import Queue
 from .runtime.blocking import LoopThread
 from .runtime.service import Service, wait_for
 from .sql import Dialect
@@ -86,6 +90,180 @@ class Client(BaseClient):
             DatabaseError: The database failed.
         """
         return self._query(lambda sql: jobs.get(sql, job_id))
+
+    def job_list(self, **options: Unpack[JobListOptions]) -> JobListPage:
+        """A page of a list of jobs, and the way to the pages that follow.
+
+        Args:
+            options: Which jobs, in which order, how many to a page, and where to go on; see `JobListOptions`.
+
+        Raises:
+            InvalidOptionError: An option is unknown or breaks a rule; nothing was sent to the database.
+            InvalidCursorError: *after* is no cursor, or one of another order.
+            DatabaseError: The database failed, or does not understand *where*.
+        """
+        return self._page(JobListing.of(options))
+
+    def job_cancel(self, job_id: int) -> JobRow:
+        """Cancel a job that waits, or ask for the end of one that runs; one that has ended stays as it is.
+
+        A running job stays ``running`` until its worker has ended, which its client is told of at once. If the worker
+        fails or snoozes then, the job is cancelled and not tried again; if it succeeds, the job is completed.
+
+        Returns:
+            The job as it is then. Of a running job, ``metadata`` has the time of the request.
+
+        Raises:
+            JobNotFoundError: There is none with this id.
+            DatabaseError: The database failed.
+        """
+        now = datetime.now(UTC)
+        return self._query(lambda sql: jobs.cancel(sql, job_id, now))
+
+    def job_retry(self, job_id: int) -> JobRow:
+        """Make a job available now; one that runs, or is available and due, stays as it is.
+
+        One that has used up its attempts gets one more. Its errors and its attempts so far stay; a request to cancel it
+        is forgotten. Nobody is notified: workers find it at their next poll.
+
+        Returns:
+            The job as it is then.
+
+        Raises:
+            JobNotFoundError: There is none with this id.
+            UniqueConflictError: Another job has its unique key by now; nothing was written.
+            DatabaseError: The database failed.
+        """
+        return self._query(lambda sql: jobs.retry(sql, job_id))
+
+    def job_delete(self, job_id: int) -> JobRow:
+        """Delete a job that does not run.
+
+        Returns:
+            The job as it was.
+
+        Raises:
+            JobNotFoundError: There is none with this id.
+            JobRunningError: It runs; nothing was written.
+            DatabaseError: The database failed.
+        """
+        return self._query(lambda sql: jobs.delete(sql, job_id))
+
+    def job_delete_many(self, **options: Unpack[JobDeleteOptions]) -> list[JobRow]:
+        """Delete jobs that do not run, those with the lowest ids first.
+
+        Jobs that run, and jobs that another transaction has locked, are left out.
+
+        Args:
+            options: Which jobs, and how many; see `JobDeleteOptions`. At least one filter, or ``all_jobs=True``.
+
+        Returns:
+            The jobs as they were, by id.
+
+        Raises:
+            InvalidOptionError: An option is unknown or breaks a rule, or there is no filter; nothing was deleted.
+            DatabaseError: The database failed.
+        """
+        deletion = JobDeletion.of(options)
+        return self._query(lambda sql: jobs.delete_many(sql, deletion))
+
+    def job_update(
+        self, job_id: int, *, output: object = msgspec.UNSET, metadata: Mapping[str, Any] | None = None
+    ) -> JobRow:
+        """Give a job an output, or other metadata, whatever its state.
+
+        Nothing else of it changes; without either, nothing does.
+
+        Args:
+            job_id: Which job.
+            output: Any JSON value, dataclass, attrs class, Struct or pydantic model; None is JSON's null. At most
+                32 MiB as JSON. It replaces the output that was there.
+            metadata: Keys to set and their JSON values; other keys stay. Keys that begin with "river:", and the few
+                others that are River's own, are refused.
+
+        Returns:
+            The job as it is then.
+
+        Raises:
+            InvalidOptionError: A value is no JSON or too large, or a key is River's own; nothing was written.
+            JobNotFoundError: There is none with this id.
+            DatabaseError: The database failed.
+        """
+        patch = patch_of(output, metadata)
+        return self._query(lambda sql: jobs.update(sql, job_id, patch))
+
+    def queue_get(self, name: str) -> Queue:
+        """One queue.
+
+        Raises:
+            QueueNotFoundError: There is none of this name.
+            DatabaseError: The database failed.
+        """
+        values.text("name", name)
+        return self._query(lambda sql: queues.get(sql, name))
+
+    def queue_list(self, *, first: int = values.FIRST_DEFAULT) -> list[Queue]:
+        """The first queues by name.
+
+        Args:
+            first: At most so many; 1 to 10,000.
+
+        Raises:
+            InvalidOptionError: *first* is none of these.
+            DatabaseError: The database failed.
+        """
+        values.first(first)
+        return self._query(lambda sql: queues.list_first(sql, first))
+
+    def queue_pause(self, name: str) -> None:
+        """Have no client claim jobs of a queue until it is resumed; jobs that run go on.
+
+        Clients are told at once. Pausing a queue that is paused changes nothing.
+
+        Args:
+            name: Which queue; "*" for all.
+
+        Raises:
+            QueueNotFoundError: There is none of this name; never for "*".
+            DatabaseError: The database failed.
+        """
+        values.text("name", name)
+        self._query(lambda sql: queues.pause(sql, name))
+
+    def queue_resume(self, name: str) -> None:
+        """Have clients claim jobs of a paused queue again.
+
+        Clients are told at once. Resuming a queue that is not paused changes nothing.
+
+        Args:
+            name: Which queue; "*" for all.
+
+        Raises:
+            QueueNotFoundError: There is none of this name; never for "*".
+            DatabaseError: The database failed.
+        """
+        values.text("name", name)
+        self._query(lambda sql: queues.resume(sql, name))
+
+    def queue_update(self, name: str, *, metadata: Mapping[str, Any] | None = None) -> Queue:
+        """Replace a queue's metadata, and tell its clients.
+
+        Args:
+            name: Which queue.
+            metadata: A JSON object of at most some 7,900 bytes, which is what a notification can hold. None leaves it
+                as it is, and only renews ``updated_at``.
+
+        Returns:
+            The queue as it is then.
+
+        Raises:
+            InvalidOptionError: *metadata* is no JSON object, or too large; nothing was written.
+            QueueNotFoundError: There is none of this name.
+            DatabaseError: The database failed.
+        """
+        values.text("name", name)
+        text = queue_metadata(metadata)
+        return self._query(lambda sql: queues.update(sql, name, text))
 
     def start(self) -> None:
         """Start to work the queues, and return as soon as that is under way; nothing if it is already.
@@ -180,6 +358,9 @@ class Client(BaseClient):
         if is_asyncio(driver):
             return self._loop.call(self._query_async(driver, operation))
         return self._query_blocking(driver, operation)
+
+    def _page(self, listing: JobListing) -> JobListPage:
+        return JobListPage(self._query(lambda sql: jobs.page(sql, listing)), listing, self._page)
 
     async def _start(self, context: contextvars.Context, completed: Future[None]) -> Service:
         service = Service(self, context)

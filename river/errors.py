@@ -9,15 +9,20 @@
     │   ├── UnsupportedHandleError     nobody here knows its type
     │   ├── TransactionRequiredError   it would commit each statement by itself, or its transaction has failed
     │   └── HandleClosedError          it is closed
+    ├── InvalidOptionError         what was asked for breaks a rule; nothing was sent to the database
+    │   └── InvalidCursorError         a text is no cursor of this list
     ├── JobNotFoundError           no such row
+    ├── QueueNotFoundError         no such queue
     ├── UndecodableJobError        a row that somebody wrote cannot be read as a job
     ├── JobNotRunningError         the job cannot be completed by this attempt any more
+    ├── JobRunningError            the job runs, so it cannot be deleted
     ├── SwallowedError             a middleware kept an exception that it must let pass
     ├── NotInWorkerError           only a worker can do this, and only for its own job
     ├── ClientStateError           not in this state of the client (not started, stopping, stopped)
     ├── MigrationError             a version of the schema could not be applied or reverted
     │   └── NewerSchemaError           a newer River has migrated this database
     └── DatabaseError              a statement of River's own failed in River's own transaction
+        └── UniqueConflictError        a job's unique key belongs to another job by now
 
 An error of the database on a connection or session that the *host* holds is not wrapped: it passes through as
 the library raised it.
@@ -93,6 +98,30 @@ class JobNotFoundError(RiverError, LookupError):
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} was not found: it was deleted, or it is not visible to this transaction")
+        self.job_id = job_id
+
+
+class QueueNotFoundError(RiverError, LookupError):
+    """There is no queue with this name: no client has worked it of late, or the name is misspelt."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"queue {name!r} was not found: no client has worked it of late, or the name is misspelt")
+        self.name = name
+
+
+class InvalidOptionError(RiverError, ValueError):
+    """What was asked for breaks a rule; the message names the option, its value and the rule. Nothing was sent."""
+
+
+class InvalidCursorError(InvalidOptionError):
+    """A text is no cursor of a list, or of a list with another order: pass ``str(page.cursor)`` of an earlier page."""
+
+
+class JobRunningError(RiverError):
+    """The job runs, so it cannot be deleted; nothing was written. Cancel it, and delete it when it has ended."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} is running, and cannot be deleted: cancel it, and delete it when it has ended")
         self.job_id = job_id
 
 
@@ -229,3 +258,23 @@ class DatabaseError(RiverError):
         self.sqlstate = sqlstate
         self.constraint = constraint
         self.error_class = error_class
+
+
+class UniqueConflictError(DatabaseError):
+    """A job cannot be made available again, because another job has its unique key by now; nothing was written.
+
+    Wait until that one has ended, or cancel or delete it.
+
+    Attributes:
+        job_id: The job that stays as it was.
+    """
+
+    def __init__(self, job_id: int, *, constraint: str | None = None) -> None:
+        super().__init__(
+            f"job {job_id} cannot be made available: another job has its unique key by now; wait until that one has "
+            "ended, or cancel or delete it",
+            sqlstate="23505",
+            constraint=constraint,
+            error_class=ErrorClass.UNIQUE_VIOLATION,
+        )
+        self.job_id = job_id

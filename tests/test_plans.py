@@ -12,16 +12,18 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from typing_extensions import Unpack
 
 from river.args import JobArgs
 from river.engine.transition import Transition
 from river.insert import InsertParams
 from river.job import JobState
+from river.listing import JobDeletion, JobListCursor, JobListing, JobListOptions, SortField
 from river.operation import Query
 from river.sql.postgres import Postgres
 from tests.support.clients import Jobs, jobs_of
@@ -31,7 +33,7 @@ INSERT INTO {job} (kind, args, max_attempts, state, queue, attempt, attempted_at
     finalized_at)
 SELECT
     'note', '{{}}', 25, state, 'default', 1, now() - n * interval '1 millisecond', ARRAY['me'],
-    now() - n * interval '1 second', CASE WHEN state = 'completed' THEN now() END
+    now() - n * interval '1 second', CASE WHEN state = 'completed' THEN now() - n * interval '1 second' END
 FROM (
     SELECT n, (CASE
         WHEN mod(n, 8) = 0 THEN 'running'
@@ -112,6 +114,10 @@ def claim(queue: str, limit: int) -> Make:
     return lambda sql, _: sql.job_claim(queue, client_id="me", limit=limit)
 
 
+def claim_known(kinds: list[str], limit: int) -> Make:
+    return lambda sql, _: sql.job_claim("default", client_id="me", limit=limit, kinds=kinds)
+
+
 def complete(count: int, *, lost: bool = False) -> Make:
     return lambda sql, claims: sql.job_complete_many(some(claims, count, lost=lost))
 
@@ -128,13 +134,38 @@ def finish(count: int, *, lost: bool = False) -> Make:
     return make
 
 
+def cancellations(count: int) -> Make:
+    return lambda sql, claims: sql.job_cancellations(claims[:count])
+
+
 def some(claims: Claims, count: int, *, lost: bool) -> Claims:
     """So many claims, or as many that are over, as those of jobs that their workers have completed are."""
     return [(job_id, "2020-01-01T00:00:00+00:00" if lost else at) for job_id, at in claims[:count]]
 
 
+def listing(**options: Unpack[JobListOptions]) -> Make:
+    return lambda sql, _: sql.job_list(JobListing.of(options))
+
+
+def after(sort_field: SortField, job_id: int) -> JobListCursor:
+    time = None if sort_field == "id" else datetime.now(UTC) + timedelta(days=1)
+    return JobListCursor(id=job_id, kind="note", queue="default", sort_field=sort_field, time=time)
+
+
+def delete_many(count: int) -> Make:
+    """Jobs of which one in eight runs."""
+    return lambda sql, _: sql.job_delete_many(JobDeletion.of({"ids": range(3, 3 + count), "first": 10_000}))
+
+
+KINDS = [f"kind_{n}" for n in range(30)]
+
 STATEMENTS: dict[str, tuple[Make, int]] = {
     **{f"claim-{limit}": (claim("default", limit), limit) for limit in (1, 10, 100, 500)},
+    **{f"claim-known-{limit}": (claim_known(["note", *KINDS], limit), limit) for limit in (1, 100)},
+    "claim-known-nothing": (lambda sql, _: sql.job_claim("empty", client_id="me", limit=9, kinds=KINDS), 0),
+    "due-in": (lambda sql, _: sql.job_due_in("default"), 20),
+    "due-in-nothing": (lambda sql, _: sql.job_due_in("empty"), 0),
+    **{f"cancellations-{count}": (cancellations(count), count) for count in (1, 100, 1000)},
     "claim-nothing": (claim("empty", 100), 0),
     "complete-one": (lambda sql, claims: sql.job_complete(*claims[0]), 1),
     **{f"complete-{count}": (complete(count), count) for count in (1, 10, 100, 1000)},
@@ -144,6 +175,28 @@ STATEMENTS: dict[str, tuple[Make, int]] = {
     "schedule": (lambda sql, _: sql.job_schedule(timedelta(seconds=5), 10_000), 0),
     "stuck": (lambda sql, _: sql.job_stuck(timedelta(hours=1), after_id=0, limit=10_000), 10_000),
     "get": (lambda sql, claims: sql.job_get(claims[0][0]), 1),
+    "cancel": (lambda sql, claims: sql.job_cancel(claims[0][0], "2026-01-02T03:04:05Z"), 1),
+    "cancel-nothing": (lambda sql, _: sql.job_cancel(0, "2026-01-02T03:04:05Z"), 0),
+    "retry": (lambda sql, _: sql.job_retry(3), 1),
+    "retry-running": (lambda sql, claims: sql.job_retry(claims[0][0]), 1),
+    "delete": (lambda sql, _: sql.job_delete(3), 1),
+    "delete-running": (lambda sql, claims: sql.job_delete(claims[0][0]), 1),
+    "update": (lambda sql, claims: sql.job_update(claims[0][0], '{"output": 1}'), 1),
+    **{f"delete-many-{count}": (delete_many(count), count) for count in (1, 100, 1000)},
+    **{f"list-ids-{count}": (listing(ids=range(3, 3 + count), first=10_000), count) for count in (1, 100, 1000)},
+    "list-ids-descending": (listing(ids=range(3, 103), descending=True), 100),
+    "list-all": (listing(), 100),
+    "list-all-descending": (listing(descending=True), 100),
+    "list-page": (listing(after=after("id", 40_000)), 100),
+    "list-page-descending": (listing(after=after("id", 40_000), descending=True), 100),
+    "list-running": (listing(states=["running"], first=10_000), 10_000),
+    "list-discarded": (listing(states=["discarded"]), 0),
+    "list-completed-by-end": (listing(states=["completed"], order_by="time"), 100),
+    "list-completed-by-end-descending": (listing(states=["completed"], order_by="finalized_at", descending=True), 100),
+    "list-completed-page": (
+        listing(states=["completed"], order_by="time", after=after("time", 40_000), descending=True),
+        100,
+    ),
 }
 
 

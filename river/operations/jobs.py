@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import operator
+from datetime import datetime
 
-from ..errors import JobNotFoundError
+from ..errors import (
+    DatabaseError,
+    ErrorClass,
+    InvalidOptionError,
+    JobNotFoundError,
+    JobRunningError,
+    UniqueConflictError,
+    sqlstate_of,
+)
 from ..job import JobRow
+from ..listing import FoundJobs, JobDeletion, JobListing, rfc3339
 from ..operation import Operation
 from ..sql import Dialect
+
+_BIGINT_MAX = (1 << 63) - 1
 
 
 def get(sql: Dialect, job_id: int) -> Operation[JobRow]:
@@ -15,9 +27,105 @@ def get(sql: Dialect, job_id: int) -> Operation[JobRow]:
 
     Raises:
         JobNotFoundError: There is no such job.
+        InvalidOptionError: *job_id* has more than 64 bits.
         TypeError: *job_id* is no integer.
     """
-    row = yield from sql.job_get(operator.index(job_id))
+    job_id = _checked(job_id)
+    return _found(job_id, (yield from sql.job_get(job_id)))
+
+
+def page(sql: Dialect, listing: JobListing) -> Operation[FoundJobs]:
+    """One page of a list."""
+    return (yield from sql.job_list(listing))
+
+
+def cancel(sql: Dialect, job_id: int, now: datetime) -> Operation[JobRow]:
+    """Cancel a job that waits, or ask for the end of one that runs; one that has ended stays as it is.
+
+    Args:
+        now: What is recorded as the time of the request.
+
+    Raises:
+        JobNotFoundError: There is no such job.
+    """
+    job_id = _checked(job_id)
+    return _found(job_id, (yield from sql.job_cancel(job_id, rfc3339(now))))
+
+
+def retry(sql: Dialect, job_id: int) -> Operation[JobRow]:
+    """Make a job available now; one that runs, or is available and due, stays as it is.
+
+    Raises:
+        JobNotFoundError: There is no such job.
+        UniqueConflictError: Another job has its unique key by now. In a host's transaction the library's own error
+            passes instead, with a note.
+    """
+    job_id = _checked(job_id)
+    try:
+        retried = yield from sql.job_retry(job_id)
+    except Exception as error:
+        _explain_conflict(job_id, error)
+        raise
+    return _found(job_id, retried)
+
+
+def delete(sql: Dialect, job_id: int) -> Operation[JobRow]:
+    """Delete a job; as it was.
+
+    Raises:
+        JobNotFoundError: There is no such job.
+        JobRunningError: It runs; nothing was written.
+    """
+    job_id = _checked(job_id)
+    found = yield from sql.job_delete(job_id)
+    if found is None:
+        raise JobNotFoundError(job_id)
+    row, deleted = found
+    if not deleted:
+        raise JobRunningError(job_id)
+    return row
+
+
+def delete_many(sql: Dialect, deletion: JobDeletion) -> Operation[list[JobRow]]:
+    """Delete jobs, but for those that run or that somebody else holds locked; as they were, by id."""
+    return (yield from sql.job_delete_many(deletion))
+
+
+def update(sql: Dialect, job_id: int, patch: str | None) -> Operation[JobRow]:
+    """Put the members of a JSON object into a job's metadata.
+
+    Args:
+        patch: None changes nothing.
+
+    Raises:
+        JobNotFoundError: There is no such job.
+    """
+    if patch is None:
+        return (yield from get(sql, job_id))
+    job_id = _checked(job_id)
+    return _found(job_id, (yield from sql.job_update(job_id, patch)))
+
+
+def _checked(job_id: int) -> int:
+    number = operator.index(job_id)
+    if not -_BIGINT_MAX <= number <= _BIGINT_MAX:
+        raise InvalidOptionError(f"job_id must have at most 64 bits, unlike {job_id!r}: no job has such an id")
+    return number
+
+
+def _found(job_id: int, row: JobRow | None) -> JobRow:
     if row is None:
         raise JobNotFoundError(job_id)
     return row
+
+
+def _explain_conflict(job_id: int, error: Exception) -> None:
+    if ErrorClass.of(sqlstate_of(error) or "") is not ErrorClass.UNIQUE_VIOLATION:
+        return
+    conflict = UniqueConflictError(job_id, constraint=getattr(error, "constraint", None))
+    if isinstance(error, DatabaseError):
+        raise conflict from error
+    error.add_note(str(conflict))
+
+
+__all__ = ["cancel", "delete", "delete_many", "get", "page", "retry", "update"]

@@ -10,6 +10,7 @@ from ..engine.transition import Persisted, Transition
 from ..errors import ConfigurationError
 from ..insert import InsertParams
 from ..job import InsertedRow, JobRow, UndecodableJob
+from ..listing import FoundJobs, JobDeletion, JobListing
 from ..operation import Database, Query
 from ..queue import Queue
 from .decode import Greeting
@@ -53,6 +54,30 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
 
     def job_get(self, job_id: int) -> Query[JobRow | None]:
         """One job, or None."""
+        ...
+
+    def job_list(self, listing: JobListing) -> Query[FoundJobs]:
+        """One page of a list."""
+        ...
+
+    def job_cancel(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:
+        """Cancel a job that has not ended, or ask for it if it runs, and tell its client; the job as it is then."""
+        ...
+
+    def job_retry(self, job_id: int) -> Query[JobRow | None]:
+        """Make a job available now, unless it runs or is available already; the job as it is then, or None."""
+        ...
+
+    def job_delete(self, job_id: int) -> Query[tuple[JobRow, bool] | None]:
+        """Delete a job unless it runs; the job as it was and whether it was deleted, or None."""
+        ...
+
+    def job_delete_many(self, deletion: JobDeletion) -> Query[list[JobRow]]:
+        """Delete the jobs that are wanted, but for those that run or are locked; as they were, by id."""
+        ...
+
+    def job_update(self, job_id: int, patch: str) -> Query[JobRow | None]:
+        """Put the members of a JSON object into a job's metadata; the job as it is then, or None."""
         ...
 
     def job_give_back(
@@ -114,6 +139,22 @@ class Dialect(InsertStatements, ClaimStatements, Protocol):
 
     def queue_get(self, queue: str) -> Query[Queue | None]:
         """One queue, or None."""
+        ...
+
+    def queue_list(self, first: int) -> Query[list[Queue]]:
+        """The first queues by name."""
+        ...
+
+    def queue_pause(self, queue: str | None, payload: str) -> Query[int]:
+        """Pause a queue, or all if None, and tell clients; how many there are of that name."""
+        ...
+
+    def queue_resume(self, queue: str | None, payload: str) -> Query[int]:
+        """Resume a queue, or all if None, and tell clients; how many there are of that name."""
+        ...
+
+    def queue_update(self, queue: str, metadata: str | None, payload: str | None) -> Query[Queue | None]:
+        """Replace a queue's metadata, if there are new ones, and tell clients; the queue as it is then, or None."""
         ...
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import UndecodableJobError
 from ..job import InsertedRow, JobRow, UndecodableJob
+from ..listing import FoundJobs
 from ..nesting import pruned
 from ..operation import Row, Rows, Value
 from ..queue import Queue
@@ -23,6 +24,7 @@ _types = {field.encode_name: field.type for field in msgspec.structs.fields(JobR
 _INSTANTS = ("attempted_at", "created_at", "finalized_at", "scheduled_at")
 _ALWAYS_SET = ("created_at", "scheduled_at")
 _NULL = msgspec.Raw(b"null")
+_EPOCH = msgspec.Raw(b'"1970-01-01T00:00:00Z"')
 _NEUTRAL = {"metadata": msgspec.Raw(b"{}"), "tags": msgspec.Raw(b"[]")}
 
 _TOO_DEEP = f'"{uuid.uuid4().hex}"'
@@ -96,8 +98,39 @@ def inserted(rows: Rows) -> list[InsertedRow]:
 
 
 def queues(rows: Rows) -> list[Queue]:
-    """Queues in the statement's order."""
-    return [_queue.decode(text(row[0])) for row in rows]
+    """Queues in the statement's order; metadata that are no object, as other programs may write, are read as empty."""
+    return [_queue_of(text(row[0])) for row in rows]
+
+
+def first_queue(rows: Rows) -> Queue | None:
+    """The only queue, or None."""
+    return next(iter(queues(rows)), None)
+
+
+def _queue_of(document: str) -> Queue:
+    try:
+        return _queue.decode(document)
+    except msgspec.DecodeError:
+        return _queue.decode(msgspec.json.encode({**_columns.decode(document), "metadata": {}}))
+
+
+def listed(rows: Rows) -> FoundJobs:
+    """Jobs in the statement's order, and which of them cannot be read as a whole."""
+    found = list(map(_read, rows))
+    return FoundJobs([job for job, _ in found], {job.id: reason for job, reason in found if reason is not None})
+
+
+def first_salvaged(rows: Rows) -> JobRow | None:
+    """The only job, or None; with neutral values where it cannot be read.
+
+    For a statement that has changed the job, which an error would hide.
+    """
+    return _read(rows[0])[0] if rows else None
+
+
+def deleted(rows: Rows) -> tuple[JobRow, bool] | None:
+    """The only job as it was, and whether it was deleted; None without any."""
+    return (_read(rows[0])[0], bool(rows[0][1])) if rows else None
 
 
 def salvaged(rows: Rows) -> list[JobRow]:
@@ -144,10 +177,18 @@ def _salvage(document: str) -> tuple[JobRow, str | None]:
             column, reason = _ancient(column, reason)
         if reason is not None:
             reasons.append(f"{name}: {reason}")
-            # A claim itself has just written attempted_at, so that it is there to stand in for other times.
-            column = columns["attempted_at"] if name in _ALWAYS_SET else _NEUTRAL.get(name, _NULL)
+            column = _stand_in(columns) if name in _ALWAYS_SET else _NEUTRAL.get(name, _NULL)
         readable[name] = column
     return _job.decode(msgspec.json.encode(readable)), "; ".join(reasons) or None
+
+
+def _stand_in(columns: dict[str, msgspec.Raw]) -> msgspec.Raw:
+    """A time for one that cannot be read: that of the claim, which a claim itself has just written, if there is any."""
+    attempted_at = columns["attempted_at"]
+    reason = _reason(attempted_at, datetime)
+    if reason is not None:
+        attempted_at, reason = _ancient(attempted_at, reason)
+    return attempted_at if reason is None else _EPOCH
 
 
 def _reason(column: msgspec.Raw, type_: Any) -> str | None:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from .insert import InsertStatements
 from .jobs import JobStatements
+from .listing import ListStatements
 from .maintain import MaintenanceStatements
 from .queues import QueueStatements
 from .work import WorkStatements
 
 
-class Postgres(InsertStatements, WorkStatements, JobStatements, QueueStatements, MaintenanceStatements):
+class Postgres(InsertStatements, WorkStatements, JobStatements, ListStatements, QueueStatements, MaintenanceStatements):
     """River's statements for one schema of a PostgreSQL database.
 
     Args:
