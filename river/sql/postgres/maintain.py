@@ -59,7 +59,8 @@ due AS MATERIALIZED (
         {schema}river_job_state_in_bitmask(job.unique_states, job.state) AS holds
     FROM {schema}river_job AS job, patience
     WHERE job.id = ANY(CAST(CAST(:ids AS text) AS bigint[]))
-        AND job.state IN ('retryable', 'scheduled')
+        -- IS TRUE hides this from the index on state, in which a million jobs may wait for their time.
+        AND (job.state IN ('retryable', 'scheduled')) IS TRUE
         AND job.unique_key IS NOT NULL
         AND job.unique_states IS NOT NULL
     FOR UPDATE OF job SKIP LOCKED
@@ -71,7 +72,8 @@ decided AS (
         OR EXISTS (
             SELECT
             FROM {schema}river_job AS other
-            WHERE other.unique_key = due.unique_key
+            -- ANY(ARRAY[...]) instead of =: the planner could otherwise hash all the keys of the table.
+            WHERE other.unique_key = ANY(ARRAY[due.unique_key])
                 AND other.unique_key IS NOT NULL
                 AND other.unique_states IS NOT NULL
                 AND {schema}river_job_state_in_bitmask(other.unique_states, other.state)
@@ -89,7 +91,6 @@ scheduled AS (
         END,
         unique_states = CASE WHEN conflicts THEN unique_states & B'11110111' ELSE unique_states END
     FROM decided
-    -- Not =, by which the planner would rather hash the whole table than look so many rows up.
     WHERE job.id = ANY(ARRAY[decided.id])
     RETURNING job.id, job.state, job.queue, job.scheduled_at
 ),
