@@ -12,7 +12,7 @@ from ..queue import Queue
 from ..sql import Dialect
 
 ALL_QUEUES = "*"
-"""In the place of a queue's name: all queues, those that do not exist yet included."""
+"""In the place of a queue's name: all queues that are there; no error if there are none."""
 
 _PAYLOAD_MOST_BYTES = 7_999
 """What PostgreSQL takes as the payload of a notification."""
