@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
+from .driver import driver_for
 from .errors import ConfigurationError, InvalidJobError, near
 from .hook import Hook, Middleware
 from .insert import check_queue_name
@@ -110,6 +111,7 @@ class Config:
         for option in ("poll_only", "notify", "fetch_only_known_kinds", "skip_unknown_job_check"):
             if not isinstance(getattr(self, option), bool):
                 raise ConfigurationError(f"{option} must be True or False, not {getattr(self, option)!r}")
+        _check_listen_url(self.listen_url, poll_only=self.poll_only)
         if not is_mapping(self.queues):
             raise ConfigurationError(f"queues must be a mapping of names to numbers of workers, not {self.queues!r}")
         _instances("hooks", self.hooks, Hook)
@@ -188,6 +190,25 @@ def default_id(now: datetime) -> str:
 def _check_id(value: object) -> None:
     if not isinstance(value, str) or not value or len(value.encode(errors="replace")) > 100 or "\x00" in value:
         raise ConfigurationError(f"id must be a text of 1 to 100 bytes, not {value!r}")
+
+
+def _check_listen_url(url: object, *, poll_only: bool) -> None:
+    if url is None:
+        return
+    # Of a URL nothing is shown, because it may hold a password; driver_for does likewise.
+    if not isinstance(url, str):
+        raise ConfigurationError(f"listen_url must be a URL or None, not {type(url)!r}")
+    if poll_only:
+        raise ConfigurationError("listen_url is given, but poll_only=True does without listening: drop one of them")
+    try:
+        driver = driver_for(url, "asyncio")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"listen_url cannot be used: {error}") from error
+    if not driver.supports_listen:
+        raise ConfigurationError(
+            "listen_url names a library that cannot wait for notifications: use postgresql:// for psycopg, or "
+            "postgresql+asyncpg:// or postgresql+psycopg2://"
+        )
 
 
 def _whole(option: str, value: object, lowest: int, highest: int) -> None:

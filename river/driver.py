@@ -68,8 +68,19 @@ class Listener(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Ask the server for a sign of life on this very connection, in one round trip and without a deadline.
+
+        A network that has gone silent looks like a server that has nothing to say; this tells them apart. What is
+        notified meanwhile is heard by the next `wait`.
+
+        Raises:
+            DatabaseError: The connection is lost.
+        """
+        ...
+
     def abort(self) -> None:
-        """Make a wait in progress end soon, from any thread; the connection is lost."""
+        """Make a wait or a check in progress end soon, from any thread; the connection is lost."""
         ...
 
 
@@ -84,8 +95,16 @@ class AsyncListener(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """Ask the server for a sign of life on this very connection, in one round trip and without a deadline.
+
+        Raises:
+            DatabaseError: The connection is lost.
+        """
+        ...
+
     def abort(self) -> None:
-        """Make a wait in progress end soon; the connection is lost."""
+        """Make a wait or a check in progress end soon; the connection is lost."""
         ...
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic
@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 from .args import Codec, JobArgs, any_json, codec_of, kind_of
 from .errors import ConfigurationError
 from .job import Job
+from .shapes import is_collection
 
 if typing.TYPE_CHECKING:
     from .context import WorkContext
@@ -24,6 +25,7 @@ A = TypeVar("A", default=Any)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _KIND = re.compile(r"[\w][\w\-\[\]<>\/.·:+]+", re.ASCII)
+_LONGEST_KIND = 127
 
 
 class Worker(Generic[A]):
@@ -47,7 +49,7 @@ class Registration:
     """How the jobs of one kind are worked.
 
     Attributes:
-        kind: The kind.
+        kind: The kind; jobs of its aliases keep theirs.
         codec: Reads the args.
         call: The function, or the worker's `work`.
         is_async: Whether it is an ``async def``.
@@ -62,7 +64,12 @@ class Registration:
 
 
 class Workers:
-    """The workers of a client, by kind. Fill it before the client starts."""
+    """The workers of a client, by kind. Fill it before the client starts.
+
+    A worker may also work the jobs of other kinds, its *aliases*: names that its kind had before, or has in another
+    program. An alias counts as a kind in everything that is asked of the registry. The args class may name them too,
+    as ``kind_aliases: ClassVar[Sequence[str]]``.
+    """
 
     def __init__(self) -> None:
         self._registrations: dict[str, Registration] = {}
@@ -70,34 +77,45 @@ class Workers:
     @typing.overload
     def work(self, function: F, /) -> F: ...
     @typing.overload
-    def work(self, function: None = None, /, *, kind: str | None = None) -> Callable[[F], F]: ...
-    def work(self, function: F | None = None, /, *, kind: str | None = None) -> F | Callable[[F], F]:
+    def work(
+        self, function: None = None, /, *, kind: str | None = None, aliases: Sequence[str] = ()
+    ) -> Callable[[F], F]: ...
+    def work(
+        self, function: F | None = None, /, *, kind: str | None = None, aliases: Sequence[str] = ()
+    ) -> F | Callable[[F], F]:
         """Register a function of a job and its context; use it as a decorator, with or without parentheses.
 
         Args:
             kind: For args without a class: the function then receives a plain mapping as ``job.args``. Otherwise
                 the args class is taken from the annotation of the first parameter, ``job: river.Job[Mail]``.
+            aliases: Other kinds whose jobs it works too, besides those that the args class names; ``job.kind`` says
+                which it is.
 
         Raises:
-            ConfigurationError: The args class cannot be found or used, or the kind already has a worker.
+            ConfigurationError: The args class cannot be found or used, or the kind or an alias is none, or already has
+                a worker. Nothing is registered then.
         """
 
         def register(function: F) -> F:
-            self._register(_args_type(function, kind), function, kind, next_retry=None)
+            self._register(_args_type(function, kind), function, kind, aliases, next_retry=None)
             return function
 
         return register if function is None else register(function)
 
-    def add(self, worker: Worker[Any]) -> None:
+    def add(self, worker: Worker[Any], *, aliases: Sequence[str] = ()) -> None:
         """Register an instance of a worker class.
+
+        Args:
+            worker: The instance.
+            aliases: As of `work`.
 
         Raises:
             ConfigurationError: Its class does not say which args it works, ``Worker[Mail]``, they cannot be used,
-                or their kind already has a worker.
+                or their kind or an alias is none, or already has a worker. Nothing is registered then.
         """
         args_type = _worker_args_type(worker)
         own_retry = type(worker).next_retry is not Worker.next_retry
-        self._register(args_type, worker.work, None, worker.next_retry if own_retry else None)
+        self._register(args_type, worker.work, None, aliases, worker.next_retry if own_retry else None)
 
     def get(self, kind: str) -> Registration | None:
         """How jobs of *kind* are worked, or None."""
@@ -117,23 +135,40 @@ class Workers:
         args_type: type,
         call: Callable[..., Any],
         kind: str | None,
+        aliases: Sequence[str],
         next_retry: Callable[[Job[Any]], datetime | None] | None,
     ) -> None:
         codec = dataclasses.replace(codec_of(JobArgs), decode=any_json) if kind else codec_of(args_type)
+        declared = () if kind else getattr(args_type, "kind_aliases", ())
         kind = kind or kind_of(args_type)
-        if not _KIND.fullmatch(kind):
-            raise ConfigurationError(
-                f"kind {kind!r} is no kind: 2 or more letters, digits, '_' and, after the first, '-[]<>/.·:+'"
-            )
-        if kind in self._registrations:
-            other = _name(self._registrations[kind].call)
-            raise ConfigurationError(
-                f"worker for kind {kind!r} is already registered: {other}; give one of them another kind"
-            )
+        _check_kind("kind", kind)
         _check_call(call)
-        self._registrations[kind] = Registration(
-            kind, codec, call, inspect.iscoroutinefunction(inspect.unwrap(call)), next_retry
+        kinds = [kind, *_aliases(kind, "kind_aliases", declared), *_aliases(kind, "aliases", aliases)]
+        for n, each in enumerate(kinds):
+            if each in self._registrations:
+                other = _name(self._registrations[each].call)
+                raise ConfigurationError(
+                    f"worker for kind {each!r} is already registered: {other}; give one of them another kind"
+                )
+            if each in kinds[:n]:
+                raise ConfigurationError(f"alias {each!r} of kind {kind!r} is given twice, or is the kind itself")
+        registration = Registration(kind, codec, call, inspect.iscoroutinefunction(inspect.unwrap(call)), next_retry)
+        self._registrations.update(dict.fromkeys(kinds, registration))
+
+
+def _aliases(kind: str, option: str, aliases: object) -> list[str]:
+    if not is_collection(aliases):
+        raise ConfigurationError(f"{option} of kind {kind!r} must be a list of kinds, not {aliases!r}")
+    return [_check_kind(f"alias of kind {kind!r}:", alias) for alias in aliases]
+
+
+def _check_kind(what: str, kind: object) -> str:
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind) or len(kind) > _LONGEST_KIND:
+        raise ConfigurationError(
+            f"{what} {kind!r} is no kind: 2 or more letters, digits, '_' and, after the first, '-[]<>/.·:+'; "
+            f"{_LONGEST_KIND} at most"
         )
+    return kind
 
 
 def _check_call(call: Callable[..., Any]) -> None:

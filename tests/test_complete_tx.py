@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 import river
+from river.runtime.watch import Watch
 from tests.support.handles import (
     DEADLINE_SECONDS,
     FEW_KINDS,
@@ -470,8 +471,12 @@ async def test_the_refusal_says_what_became_of_the_job(
 
 @a_few_handles
 async def test_a_job_whose_cancellation_was_asked_for_is_completed_while_it_still_runs(
-    kind: Kind, client_url: str, host_url: str, observer: Observer
+    kind: Kind, client_url: str, host_url: str, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def not_yet(_: Watch) -> None:
+        """Look for nothing, so that the cancellation has not reached the worker when it completes its job."""
+
+    monkeypatch.setattr(Watch, "_look_at_jobs", not_yet)
     mark = """UPDATE {}.river_job SET metadata = metadata || '{{"cancel_attempted_at": "2026-01-01T00:00:00Z"}}'"""
 
     async def body(job: river.Job[Mail], ctx: river.WorkContext) -> None:

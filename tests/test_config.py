@@ -222,6 +222,46 @@ def test_the_default_id_is_the_hosts_name_and_the_time(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:secret@host/database",
+        "postgres://host/database",
+        "postgresql+psycopg://host/database",
+        "postgresql+asyncpg://host/database",
+        "postgresql+psycopg2://host/database",
+        None,
+    ],
+)
+def test_what_is_listened_through_is_a_url_of_a_library_that_can_listen(url: str | None) -> None:
+    assert config(listen_url=url).listen_url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("", "listen_url cannot be used: no driver can be made of a str that is no URL"),
+        ("host=localhost", "listen_url cannot be used: no driver can be made of a str that is no URL"),
+        ("mysql://user:secret@host/database", r"listen_url cannot be used: no driver can be made of mysql://\.\.\."),
+        ("postgresql://user:sec@ret@host:5x/database", "listen_url cannot be used: the database URL cannot be read"),
+        ("postgresql+pg8000://user:secret@host/database", "listen_url names a library that cannot wait"),
+        ("sqlite://", "listen_url names a library that cannot wait"),
+        (7, "listen_url must be a URL or None, not <class 'int'>"),
+        (b"postgresql://host", "listen_url must be a URL or None, not <class 'bytes'>"),
+    ],
+)
+def test_what_cannot_be_listened_through_is_refused_without_showing_its_password(url: Any, rule: str) -> None:
+    with pytest.raises(ConfigurationError, match=rule) as refused:
+        config(listen_url=url)
+    assert "secret" not in str(refused.value)
+    assert "sec@ret" not in str(refused.value)
+
+
+def test_a_client_that_does_without_listening_has_nothing_to_listen_through() -> None:
+    with pytest.raises(ConfigurationError, match="poll_only=True does without listening: drop one of them"):
+        config(listen_url="postgresql://host/database", poll_only=True)
+
+
+@pytest.mark.parametrize(
     ("host", "name"),
     [
         ("", "unknown_host"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from hypothesis import strategies as st
 from river import JobCancel, JobDiscard, JobRow, JobSnooze, JobState, WorkCancelled
 from river.engine.attempt import SCHEDULER_SECONDS, error_record, error_text, storable, transition_of
 from river.engine.backoff import backoff_seconds
-from river.engine.pacing import LIMITS, LINGER_SECONDS, Pacing
+from river.engine.control import Cancel, Pause, Request, cancel_is_new, request_of
+from river.engine.outage import BURST, MINUTE_SECONDS, Outage
+from river.engine.pacing import ASK_SECONDS, COMMIT_SECONDS, LIMITS, LINGER_SECONDS, SUPPRESSED_SECONDS, Pacing
 from river.engine.transition import Transition
 from river.outcome import Cancelled, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed, outcome_of
 from river.sql import decode
@@ -286,7 +289,7 @@ def pacing(slots: int = 10, cooldown: float = 0.1, poll: float = 1.0) -> Pacing:
 
 
 def after(paced: Pacing, now: float, found: int, limit: int = 10) -> Pacing:
-    paced.claiming()
+    paced.claiming(now)
     paced.claimed(now, found, limit, jitter=0.0)
     return paced
 
@@ -350,7 +353,7 @@ def test_a_notification_after_a_claim_that_found_something_is_heeded_at_once() -
 
 def test_a_notification_during_a_claim_asks_for_another() -> None:
     paced = pacing()
-    paced.claiming()
+    paced.claiming(1.0)
     paced.woken()
     paced.claimed(1.0, 3, 10, jitter=0.0)
     assert paced.wait(1.0, 7) == 0.0
@@ -365,7 +368,7 @@ def test_a_notification_before_a_claim_is_served_by_it() -> None:
 
 def test_a_failed_claim_is_not_repeated_before_its_backoff_is_over_also_when_woken() -> None:
     paced = after(pacing(), 1.0, found=10)
-    paced.claiming()
+    paced.claiming(1.0)
     paced.failed(1.0, 8.0)
     assert paced.wait(1.0, 10) == pytest.approx(8.0)
     paced.woken()
@@ -377,11 +380,182 @@ def test_a_failed_claim_is_not_repeated_before_its_backoff_is_over_also_when_wok
 @given(st.floats(0, 1), st.floats(0.001, 100))
 def test_jitter_only_ever_delays_a_poll_and_by_little(jitter: float, poll: float) -> None:
     paced = pacing(poll=poll, cooldown=0.001)
-    paced.claiming()
+    paced.claiming(0.0)
     paced.claimed(0.0, 0, 10, jitter)
     wait = paced.wait(0.0, 10)
     assert wait is not None
     assert poll <= wait <= poll + max(poll * 0.1, 0.01) + 1e-9
+
+
+LOOK_SECONDS = SUPPRESSED_SECONDS + COMMIT_SECONDS
+
+
+def test_after_a_notification_the_queue_is_looked_at_once_more_when_others_were_suppressed_no_longer() -> None:
+    paced = after(pacing(poll=60.0), 0.0, found=3)
+    paced.notified(1.0)
+    assert paced.wait(1.0, 7) == 0.0
+    after(paced, 1.0, found=1)
+    assert paced.wait(1.0, 7) == pytest.approx(LOOK_SECONDS)
+    after(paced, 1.0 + LOOK_SECONDS / 2, found=1)  # for another reason, and too early to have seen all of them
+    assert paced.wait(1.0 + LOOK_SECONDS / 2, 7) == pytest.approx(LOOK_SECONDS / 2)
+    after(paced, 1.0 + LOOK_SECONDS, found=0)
+    assert paced.wait(1.0 + LOOK_SECONDS, 7) == pytest.approx(60.0)
+
+
+def test_the_second_look_is_the_last_notifications_and_no_earlier_ones() -> None:
+    paced = after(pacing(poll=60.0), 0.0, found=3)
+    paced.notified(1.0)
+    paced.notified(1.05)
+    after(paced, 1.05, found=2)
+    assert paced.wait(1.05, 7) == pytest.approx(LOOK_SECONDS)
+
+
+def test_the_second_look_waits_for_a_longer_cooldown() -> None:
+    paced = after(pacing(poll=60.0, cooldown=5.0), 0.0, found=3)
+    paced.notified(1.0)
+    after(paced, 1.0, found=1)
+    assert paced.wait(1.0, 7) == pytest.approx(5.0 + COMMIT_SECONDS)
+
+
+def test_the_second_look_waits_out_the_backoff_of_a_failure() -> None:
+    paced = after(pacing(poll=60.0), 0.0, found=3)
+    paced.notified(1.0)
+    paced.claiming(1.0)
+    paced.failed(1.0, 8.0)
+    assert paced.wait(1.0 + LOOK_SECONDS, 7) == pytest.approx(8.0 - LOOK_SECONDS)
+
+
+def test_a_job_that_is_known_to_become_due_is_claimed_then() -> None:
+    paced = after(pacing(poll=60.0), 1.0, found=0)
+    paced.due(9.0)
+    paced.due(5.0)
+    paced.due(7.0)
+    assert paced.wait(1.0, 7) == pytest.approx(4.0)
+    after(paced, 4.0, found=0)
+    assert paced.wait(4.0, 7) == pytest.approx(1.0)
+    after(paced, 5.0, found=1)
+    assert paced.wait(5.0, 7) == pytest.approx(60.0)
+
+
+def test_when_the_next_job_is_due_is_asked_after_a_claim_that_left_nothing() -> None:
+    assert not after(pacing(), 1.0, found=10).asks_when_due(1.0)
+    assert after(pacing(), 1.0, found=9).asks_when_due(1.0)
+    assert after(pacing(), 1.0, found=0).asks_when_due(1.0)
+
+
+def test_when_the_next_job_is_due_is_asked_seldom_but_nothing_is_missed() -> None:
+    paced = after(pacing(poll=60.0), 1.0, found=3)
+    assert paced.asks_when_due(1.0)
+    after(paced, 1.05, found=3)
+    assert not paced.asks_when_due(1.05)
+    assert paced.wait(1.05, 7) == pytest.approx(ASK_SECONDS - 0.05)
+    after(paced, 1.0 + ASK_SECONDS, found=0)
+    assert paced.asks_when_due(1.0 + ASK_SECONDS)
+    assert paced.wait(1.0 + ASK_SECONDS, 7) == pytest.approx(60.0)
+
+
+def test_when_the_next_job_is_due_is_left_to_the_second_look_if_there_is_one() -> None:
+    paced = after(pacing(poll=60.0), 0.0, found=3)
+    paced.notified(1.0)
+    after(paced, 1.0, found=1)
+    assert not paced.asks_when_due(1.0)
+    after(paced, 1.0 + LOOK_SECONDS, found=0)
+    assert paced.asks_when_due(1.0 + LOOK_SECONDS)
+
+
+def test_a_job_that_was_due_lets_the_next_one_be_asked_for_at_once() -> None:
+    paced = after(pacing(poll=60.0), 1.0, found=0)
+    assert paced.asks_when_due(1.0)
+    paced.due(1.15)
+    after(paced, 1.15, found=1)
+    assert paced.asks_when_due(1.15)
+
+
+# What to say of an outage
+
+
+def test_an_outage_is_said_when_it_begins_and_once_a_minute_and_its_end_too() -> None:
+    outage = Outage()
+    assert not outage.recovered()
+    said = [second for second in range(200) if outage.failed(float(second))]
+    assert said == [0, 60, 120, 180]
+    assert outage.recovered()
+    assert not outage.recovered()
+
+
+def test_what_comes_and_goes_is_said_a_few_times_in_a_minute() -> None:
+    outage = Outage()
+    said = []
+    for n in range(600):
+        if outage.failed(n / 10):
+            said.append(n / 10)
+        assert outage.recovered() == (n / 10 in said)
+    assert said == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert outage.failed(60.0)
+
+
+@untimed
+@given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=100))
+def test_no_outage_of_a_minute_is_silent_and_none_is_a_flood(steps: list[tuple[float, bool]]) -> None:
+    outage, now, said = Outage(), 0.0, list[float]()
+    for seconds, works in steps:
+        now += seconds
+        if works:
+            outage.recovered()
+        elif outage.failed(now):
+            said.append(now)
+        else:
+            assert now - said[-1] < MINUTE_SECONDS
+    assert all(later - earlier >= MINUTE_SECONDS for earlier, later in zip(said, said[BURST:], strict=False))
+
+
+# What others ask for
+
+
+@pytest.mark.parametrize(
+    ("payload", "request_"),
+    [
+        ({"action": "cancel", "job_id": 7, "queue": "q", "more": [1]}, Cancel("q", 7)),
+        ({"action": "pause", "queue": "q"}, Pause("q", paused=True)),
+        ({"action": "resume", "queue": "*"}, Pause("*", paused=False)),
+        ({"action": "metadata_changed", "queue": "q", "metadata": {}}, None),
+        ({"action": "unheard of", "queue": "q"}, None),
+        ({"action": "cancel", "job_id": "7", "queue": "q"}, None),
+        ({"action": "cancel", "job_id": 7.0, "queue": "q"}, None),
+        ({"action": "cancel", "job_id": True, "queue": "q"}, None),
+        ({"action": "cancel", "queue": "q"}, None),
+        ({"action": "cancel", "job_id": 7}, None),
+        ({"action": "pause", "queue": None}, None),
+        ({"action": ["pause"], "queue": "q"}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_payload_asks_for_is_known_or_ignored(payload: dict[str, Any], request_: Request | None) -> None:
+    assert request_of(payload) == request_
+
+
+def test_a_pause_of_all_queues_concerns_each_and_one_of_a_queue_only_that() -> None:
+    assert Pause("*", paused=True).concerns("q")
+    assert Pause("q", paused=True).concerns("q")
+    assert not Pause("q", paused=True).concerns("queue")
+
+
+@pytest.mark.parametrize(
+    ("at_claim", "found", "new"),
+    [
+        ({}, "2026-01-01T00:00:00Z", True),
+        ({}, None, True),
+        ({"cancel_attempted_at": "2026-01-01T00:00:00Z"}, "2026-01-01T00:00:00Z", False),
+        ({"cancel_attempted_at": "2026-01-01T00:00:00Z"}, "2026-01-01T00:00:01Z", True),
+        ({"cancel_attempted_at": "2026-01-01T00:00:00Z"}, "2025-01-01T00:00:00Z", True),
+        ({"cancel_attempted_at": None}, None, False),
+        ({"cancel_attempted_at": None}, "2026-01-01T00:00:00Z", True),
+    ],
+)
+def test_a_cancellation_is_new_if_the_row_shows_another_one_than_at_the_claim(
+    at_claim: dict[str, Any], found: object, new: bool
+) -> None:
+    assert cancel_is_new(at_claim, found) is new
 
 
 CLAIM_SECONDS = 0.001
@@ -403,6 +577,7 @@ class Simulation:
     running: list[float] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
     claims: list[tuple[float, int, int]] = field(default_factory=list)
+    told_at: float = -math.inf
 
     def run(self, until: float) -> Simulation:
         steps = 0
@@ -434,14 +609,16 @@ class Simulation:
         while self.arrivals and self.arrivals[0][0] <= self.now:
             at, announced = self.arrivals.pop(0)
             self.waiting.append(at)
-            if announced:
-                self.paced.woken()
+            # As River's clients do it: one notification in a tenth of a second, by the clock of who inserts.
+            if announced and at - self.told_at >= SUPPRESSED_SECONDS:
+                self.told_at = at
+                self.paced.notified(self.now)
 
     def claim(self) -> None:
         free = self.free
         limit = self.paced.limit(free)
         assert 0 < limit <= free
-        self.paced.claiming()
+        self.paced.claiming(self.now)
         self.advance(self.now + CLAIM_SECONDS)
         found, self.waiting = self.waiting[:limit], self.waiting[limit:]
         for at in found:
@@ -508,6 +685,17 @@ def test_an_announced_job_of_a_quiet_queue_starts_within_a_claim() -> None:
     arrivals = [(0.35 * n, True) for n in range(1, 20)]
     simulation = Simulation(pacing(poll=10.0), arrivals, lasting(1, 0.0)).run(60.0)
     assert max(simulation.delays) <= CLAIM_SECONDS + 1e-9
+
+
+@untimed
+@given(st.lists(st.floats(0, 3), max_size=100).map(sorted), st.integers(0, 99))
+def test_an_announced_job_starts_soon_also_when_its_notification_was_suppressed(
+    arrivals: list[float], seed: int
+) -> None:
+    announced = [(at, True) for at in arrivals]
+    simulation = Simulation(pacing(200, poll=600.0), announced, lasting(seed, 0.0)).run(60.0)
+    assert simulation.idle
+    assert max(simulation.delays, default=0.0) <= 2 * LOOK_SECONDS + CLAIM_SECONDS
 
 
 def test_an_unannounced_job_of_a_quiet_queue_starts_within_a_poll() -> None:

@@ -389,7 +389,8 @@ def attempt_of(work: Work, *, asyncio: bool, args: str = '{"number":5}', **exten
     (row,) = decode.jobs([job_row(state="running", attempt=1, attempted_at=CLAIM, args=json.loads(args))])
     registration = workers.get("note")
     assert registration is not None
-    return Attempt(row, registration, WorkContext(client, row, CLAIM, CancellationToken(), AT), client.extensions)
+    context = WorkContext(client, row, CLAIM, CancellationToken(), AT)
+    return Attempt(row, CLAIM, registration, context, client.extensions)
 
 
 @pytest.fixture(params=["def", "async def"])

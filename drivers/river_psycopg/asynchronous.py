@@ -25,6 +25,8 @@ from ._common import (
     to_psycopg,
 )
 
+CANCEL_AGAIN_SECONDS = 0.1
+
 
 class AsyncConnectionExecutor(AsyncExecutor):
     """Runs statements on a connection through a cursor of its own.
@@ -62,6 +64,24 @@ class AsyncOwnedExecutor(AsyncConnectionExecutor):
         shut_down(self._connection)
 
 
+class _PooledConnection(psycopg.AsyncConnection[Any]):
+    """A connection of a pool of River's own.
+
+    A worker of the pool that is cancelled while it connects takes that for a failure of the server, and waits for its
+    next task: an event loop that ends with all its tasks would wait for it for ever. So it is cancelled once more.
+    """
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        try:
+            return await super().connect(conninfo, **options)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None:
+                asyncio.get_running_loop().call_later(CANCEL_AGAIN_SECONDS, task.cancel)
+            raise
+
+
 class AsyncPsycopgDriver:
     """River on a psycopg connection pool, in the event loop that the pool belongs to.
 
@@ -91,7 +111,9 @@ class AsyncPsycopgDriver:
         check_url(url)
 
         def make() -> AsyncConnectionPool[Any]:
-            return AsyncConnectionPool(url, min_size=0, max_size=max_size, open=False, name="river")
+            return AsyncConnectionPool(
+                url, connection_class=_PooledConnection, min_size=0, max_size=max_size, open=False, name="river"
+            )
 
         driver = cls(make())
         driver._make_pool = make
@@ -176,6 +198,10 @@ class _AsyncPsycopgListener:
                 Notification(notify.channel, notify.payload)
                 async for notify in self._connection.notifies(timeout=seconds, stop_after=1)
             ]
+
+    async def check(self) -> None:
+        with errors():
+            await self._connection.execute("SELECT 1", prepare=False)
 
     def abort(self) -> None:
         shut_down(self._connection)

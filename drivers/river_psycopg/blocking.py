@@ -155,5 +155,9 @@ class _PsycopgListener:
                 for notify in self._connection.notifies(timeout=seconds, stop_after=1)
             ]
 
+    def check(self) -> None:
+        with errors():
+            self._connection.execute("SELECT 1", prepare=False)
+
     def abort(self) -> None:
         shut_down(self._connection)

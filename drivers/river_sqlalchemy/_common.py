@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -34,6 +35,23 @@ _INERROR = 3
 def to_text(sql: str) -> TextClause:
     """A statement's text as SQLAlchemy executes it: compiled once, cached by SQLAlchemy after that."""
     return text(sql)
+
+
+# What pg8000 reads as it stands comes first: texts, quoted names, comments.
+_TOKENS_OF_PG8000 = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|--[^\n]*|\$\$.*?\$\$|/\*.*?\*/|%""", re.DOTALL)
+
+
+@functools.lru_cache(maxsize=1024)
+def to_pg8000(sql: str) -> TextClause:
+    """The same of a statement with parameters for pg8000, for which SQLAlchemy does not double percent signs."""
+    return text(_TOKENS_OF_PG8000.sub(_for_pg8000, sql))
+
+
+def _for_pg8000(token: re.Match[str]) -> str:
+    if token[0].startswith("/*"):
+        # It knows only the other kind of comments, and takes a quotation mark in this one for the begin of a text.
+        return re.sub(r"['\"$%]", " ", token[0])
+    return "%%" if token[0] == "%" else token[0]
 
 
 def database_of(engine: Engine | AsyncEngine) -> Database:

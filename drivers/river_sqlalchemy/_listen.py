@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -77,6 +78,10 @@ class _PsycopgListener:
                 for notify in self._connection.notifies(timeout=seconds, stop_after=1)
             ]
 
+    def check(self) -> None:
+        with _lost():
+            self._connection.execute("SELECT 1", prepare=False)
+
     def abort(self) -> None:
         shut_down(self._connection)
 
@@ -87,11 +92,21 @@ class _Psycopg2Listener:
 
     def wait(self, seconds: float) -> list[Notification]:
         with _lost():
-            if not self._connection.notifies:
-                select.select([self._connection], [], [], seconds)
+            give_up_at = time.monotonic() + seconds
+            left = seconds
+            # Not once: what has arrived may be the server's last word, and only the next look finds the end.
+            while not self._connection.notifies:
+                select.select([self._connection], [], [], left)
                 self._connection.poll()
+                left = give_up_at - time.monotonic()
+                if left <= 0:
+                    break
             heard, self._connection.notifies[:] = list(self._connection.notifies), []
             return [Notification(notify.channel, notify.payload) for notify in heard]
+
+    def check(self) -> None:
+        with _lost(), self._connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
 
     def abort(self) -> None:
         shut_down(self._connection)
@@ -107,6 +122,10 @@ class _AsyncPsycopgListener:
                 Notification(notify.channel, notify.payload)
                 async for notify in self._connection.notifies(timeout=seconds, stop_after=1)
             ]
+
+    async def check(self) -> None:
+        with _lost():
+            await self._connection.execute("SELECT 1", prepare=False)
 
     def abort(self) -> None:
         shut_down(self._connection)
@@ -126,6 +145,8 @@ class _AsyncpgListener:
         return listener
 
     async def wait(self, seconds: float) -> list[Notification]:
+        if self._connection.is_closed() and self._heard.empty():
+            self._heard.put_nowait(None)  # an earlier wait has been told already
         try:
             async with asyncio.timeout(seconds):
                 first = await self._heard.get()
@@ -134,6 +155,10 @@ class _AsyncpgListener:
         if first is None or self._connection.is_closed():
             raise DatabaseError("the listening connection was lost", error_class=ErrorClass.CONNECTION_LOST)
         return [first]
+
+    async def check(self) -> None:
+        with _lost():
+            await self._connection.execute("SELECT 1")
 
     def abort(self) -> None:
         self._connection.terminate()

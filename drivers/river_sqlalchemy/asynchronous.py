@@ -82,7 +82,7 @@ class AsyncSQLAlchemyDriver:
         async with self._connected(self._engine.connect()) as connection:
             was_autocommit = await connection.run_sync(leave_autocommit)
             try:
-                async with connection.begin():
+                async with _begun(connection):
                     yield AsyncOwnedExecutor(connection, self.database)
             finally:
                 if was_autocommit:
@@ -137,3 +137,18 @@ class AsyncSQLAlchemyDriver:
             self._loop, before = loop, self._loop
             if before is not None:
                 await self._engine.dispose(close=False)
+
+
+@asynccontextmanager
+async def _begun(connection: AsyncConnection) -> AsyncGenerator[None]:
+    """A transaction. What a DB-API does not call an error of its own may come out of its end, too."""
+    with library_errors():
+        transaction = await connection.begin()
+    try:
+        yield
+    except BaseException as error:
+        with library_errors():
+            await transaction.__aexit__(type(error), error, error.__traceback__)
+        raise
+    with library_errors():
+        await transaction.__aexit__(None, None, None)

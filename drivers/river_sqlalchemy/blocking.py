@@ -18,6 +18,7 @@ from ._common import (
     leave_autocommit,
     library_errors,
     shut_down,
+    to_pg8000,
     to_text,
 )
 from ._listen import blocking_listener, can_listen
@@ -32,7 +33,9 @@ class ConnectionExecutor(Executor):
 
     def execute(self, statement: Statement) -> Rows:
         """Run one statement; errors are SQLAlchemy's own."""
-        result = self._connection.execute(to_text(statement.sql), statement.parameters)
+        pg8000 = bool(statement.parameters) and self._connection.dialect.driver == "pg8000"
+        sql = to_pg8000(statement.sql) if pg8000 else to_text(statement.sql)
+        result = self._connection.execute(sql, statement.parameters)
         return result.fetchall() if result.returns_rows else []
 
 
@@ -79,7 +82,7 @@ class SQLAlchemyDriver:
         with self._connected(self._engine.connect) as connection:
             was_autocommit = leave_autocommit(connection)
             try:
-                with connection.begin():
+                with _begun(connection):
                     yield OwnedExecutor(connection, self.database)
             finally:
                 if was_autocommit:
@@ -120,6 +123,21 @@ class SQLAlchemyDriver:
                 connection = stack.enter_context(connect())
             # Not around this: an insert's hooks run in here, and may have sockets of their own.
             yield connection
+
+
+@contextmanager
+def _begun(connection: Connection) -> Generator[None]:
+    """A transaction. What a DB-API does not call an error of its own may come out of its end, too."""
+    with library_errors():
+        transaction = connection.begin()
+    try:
+        yield
+    except BaseException as error:
+        with library_errors():
+            transaction.__exit__(type(error), error, error.__traceback__)
+        raise
+    with library_errors():
+        transaction.__exit__(None, None, None)
 
 
 __all__ = ["ConnectionExecutor", "OwnedExecutor", "SQLAlchemyDriver"]

@@ -6,12 +6,16 @@ A claim costs the server about as much for one row as for ten (225 against 525 m
 - while the queue has more than the client can take, it waits until half of the slots are free, but never longer
   than `LINGER_SECONDS` after the first one is;
 - after one that found nothing, notifications are heeded only when the cooldown has passed: somebody else is quicker.
+- after a notification it is made once more, a little later: an inserting client tells of a queue once
+  in a tenth of a second, and the jobs that it inserts in between come without a word.
+- it is made when a job becomes due that was seen to be waiting for its time.
 
 Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 LIMITS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
@@ -19,6 +23,15 @@ LIMITS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
 
 LINGER_SECONDS = 0.005
 """What a free slot may wait for others while there is work: 200 claims a second are at most 5 % of a core."""
+
+SUPPRESSED_SECONDS = 0.1
+"""For so long after a notification an inserting client sends no other for the queue: River's default cooldown."""
+
+COMMIT_SECONDS = 0.025
+"""What the last of the suppressed inserts may take until it is committed."""
+
+ASK_SECONDS = 0.2
+"""How often to ask when the next job is due, which costs about as much as an empty claim."""
 
 
 @dataclass(slots=True)
@@ -37,6 +50,9 @@ class Pacing:
     _cap: int = LIMITS[0]
     _poll_at: float = 0.0
     _rested_at: float = 0.0
+    _again_at: float = math.inf
+    _due_at: float = math.inf
+    _ask_at: float = 0.0
     _more: bool = True
     _woken: bool = False
     _free_since: float | None = None
@@ -48,6 +64,28 @@ class Pacing:
     def woken(self) -> None:
         """Somebody says that there is work."""
         self._woken = True
+
+    def notified(self, now: float) -> None:
+        """A client has inserted a job, and says nothing of those that it inserts right after it."""
+        self._woken = True
+        self._again_at = now + max(self.cooldown_seconds, SUPPRESSED_SECONDS) + COMMIT_SECONDS
+
+    def due(self, at: float) -> None:
+        """A job will be due at a time."""
+        self._due_at = min(self._due_at, at)
+
+    def asks_when_due(self, now: float) -> bool:
+        """Whether to ask when the next job is due, after a claim that has left no job behind which is due already.
+
+        Not if the queue is looked at again soon, which asks then.
+        """
+        if self._more or self._again_at < math.inf:
+            return False
+        if now < self._ask_at:
+            self.due(self._ask_at)
+            return False
+        self._ask_at = now + ASK_SECONDS
+        return True
 
     def claimed(self, now: float, found: int, limit: int, jitter: float) -> None:
         """A claim came back.
@@ -72,9 +110,13 @@ class Pacing:
         self._free_since = None
         self._poll_at = self._rested_at = now + backoff_seconds
 
-    def claiming(self) -> None:
+    def claiming(self, now: float) -> None:
         """A claim starts: wake-ups until now are served by it, later ones ask for another."""
         self._woken = False
+        if now >= self._again_at:
+            self._again_at = math.inf
+        if now >= self._due_at:
+            self._due_at, self._ask_at = math.inf, now
 
     def wait(self, now: float, free: int) -> float | None:
         """Seconds to wait before the next claim: 0 to claim now, None until something happens."""
@@ -87,5 +129,7 @@ class Pacing:
             if free * 2 >= self.slots:
                 return 0.0
             return max(self._free_since + LINGER_SECONDS - now, 0.0)
-        due_at = self._rested_at if self._woken else self._poll_at
-        return max(due_at - now, 0.0)
+        if self._woken:
+            return max(self._rested_at - now, 0.0)
+        expected_at = max(min(self._again_at, self._due_at), self._rested_at)
+        return max(min(self._poll_at, expected_at) - now, 0.0)

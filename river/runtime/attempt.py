@@ -4,6 +4,9 @@
 
 There is one function for a worker in a task and one for a worker in a thread, alike line for line. They are the
 executor's boundary, the one place of River that catches `BaseException`: whatever a worker raises is its outcome.
+
+An attempt is cancelled through its token, and a worker in a task also by asyncio's own cancellation, which reaches it
+where it waits. Whether it was remotely cancelled is asked when it raises: whatever that is, the job is then cancelled.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from typing import Any
 
 from ..cancel import CancelReason
 from ..context import WorkContext, enter
+from ..engine.control import CancelledRemotelyError
 from ..errors import InvalidArgsError, SwallowedError
 from ..hook import Extensions
 from ..job import Job, JobRow
-from ..outcome import Completed, Interrupted, Outcome, outcome_of
+from ..outcome import Cancelled, Completed, Interrupted, Outcome, outcome_of
 from ..worker import Registration
 
 
@@ -29,14 +33,31 @@ class Attempt:
     """A claimed job that has a worker, from its start to its end.
 
     Attributes:
+        fence: The ``attempted_at`` of the claim, as statements take it.
         job: The job with its args; None until they are decoded.
+        task: The task that it runs in; None before it begins, and always in a thread.
+        outcome: What came of it, in a task; None until then.
     """
 
     row: JobRow
+    fence: str
     registration: Registration
     context: WorkContext
     extensions: Extensions
     job: Job[Any] | None = None
+    task: asyncio.Task[Any] | None = None
+    outcome: Outcome | None = None
+
+    def cancel(self, reason: CancelReason) -> bool:
+        """Ask the worker to stop; called in the loop. Whether nobody had before, and the attempt is not over.
+
+        The callbacks of the token run here. One that has not begun yet begins as cancelled.
+        """
+        if not self.context.token.cancel(reason):
+            return False
+        if self.task is not None:
+            self.task.cancel()
+        return True
 
 
 def work_in_thread(attempt: Attempt) -> Outcome:
@@ -54,20 +75,26 @@ def work_in_thread(attempt: Attempt) -> Outcome:
             else:
                 _after(attempt, None)
     except BaseException as error:  # noqa: BLE001 - SystemExit and WorkCancelled end an attempt, not River
-        return outcome_of(error)
+        return _raised(context, error)
     finally:
         context.token.cancel(CancelReason.ATTEMPT_FINISHED)
-    return Completed()
+    return _COMPLETED
 
 
 async def work_in_task(attempt: Attempt) -> Outcome:
-    """Make an attempt with an ``async def`` worker, in this task.
+    """Make an attempt with an ``async def`` worker, in this task, and leave its outcome in the attempt too.
+
+    A cancellation that comes when there is nothing left to wait for makes asyncio forget what a task returned.
 
     Raises:
         KeyboardInterrupt: It is not the worker's to handle.
     """
     context = attempt.context
+    attempt.task = asyncio.current_task()
+    if attempt.task is not None and context.cancelled:
+        attempt.task.cancel()  # raised where the worker waits first, as if it had been cancelled there
     enter(context)
+    outcome: Outcome = _COMPLETED
     try:
         with _middleware(attempt):
             attempt.extensions.work_begin(context)
@@ -81,15 +108,24 @@ async def work_in_task(attempt: Attempt) -> Outcome:
     except KeyboardInterrupt as error:
         if threading.current_thread() is threading.main_thread():
             raise
-        return outcome_of(error)  # nobody's Ctrl-C: the worker raised it
+        outcome = _raised(context, error)  # nobody's Ctrl-C: the worker raised it
     except asyncio.CancelledError as error:
         # Only River's own cancellation gives the attempt back; whoever else cancels tasks makes them fail.
-        return Interrupted() if context.cancel_reason is CancelReason.CLIENT_STOPPING else outcome_of(error)
+        stopped = context.cancel_reason is CancelReason.CLIENT_STOPPING
+        outcome = Interrupted() if stopped else _raised(context, error)
     except BaseException as error:  # noqa: BLE001 - SystemExit and WorkCancelled end an attempt, not River
-        return outcome_of(error)
+        outcome = _raised(context, error)
     finally:
         context.token.cancel(CancelReason.ATTEMPT_FINISHED)
-    return Completed()
+    attempt.outcome = outcome
+    return outcome
+
+
+def _raised(context: WorkContext, error: BaseException) -> Outcome:
+    """How an attempt ends whose worker raised *error*, a snooze and a failure alike if its job was to be cancelled."""
+    if context.cancel_reason is CancelReason.CANCELLED_REMOTELY:
+        return Cancelled(CancelledRemotelyError())
+    return outcome_of(error)
 
 
 def _middleware(attempt: Attempt) -> AbstractContextManager[object]:
@@ -126,3 +162,4 @@ def _refuse_coroutine(result: object) -> None:
 
 
 _NO_MIDDLEWARE = nullcontext()
+_COMPLETED = Completed()

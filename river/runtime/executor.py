@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 from ..base_client import BaseClient
-from ..cancel import CancellationToken
+from ..cancel import CancellationToken, CancelReason
 from ..context import WorkContext
 from ..engine.attempt import error_text, host_traceback, transition_of
+from ..engine.control import CancelledRemotelyError
 from ..errors import RiverError, UndecodableJobError, UnknownJobKindError
 from ..insert import instant_text
 from ..job import JobRow, UndecodableJob
@@ -32,6 +33,7 @@ from .threads import Threads
 logger = logging.getLogger("river.executor")
 
 Report: TypeAlias = Callable[[Outcome], None]
+Finished: TypeAlias = Callable[[Attempt | None], None]
 
 
 class Isolation(Protocol):
@@ -58,14 +60,16 @@ class TaskIsolation:
         """Make an attempt in a task of its own."""
         task = asyncio.create_task(work_in_task(attempt), context=self._context.copy())
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._report(done, report))
+        task.add_done_callback(lambda done: self._report(done, attempt, report))
 
     def close(self) -> None:
         """Nothing to do: the tasks end by themselves."""
 
-    def _report(self, task: asyncio.Task[Outcome], report: Report) -> None:
+    def _report(self, task: asyncio.Task[Outcome], attempt: Attempt, report: Report) -> None:
         self._tasks.discard(task)
-        if task.cancelled():  # before its first step, by somebody who cancels what is not theirs
+        if attempt.outcome is not None:
+            report(attempt.outcome)
+        elif task.cancelled():  # before its first step, by somebody who cancels what is not theirs
             report(Failed(asyncio.CancelledError("cancelled before the worker began")))
         else:
             error = task.exception()
@@ -111,23 +115,35 @@ class Executor:
         self._tasks: Isolation = TaskIsolation(context)
         self._threads: Isolation = ThreadIsolation(context, thread_limit)
 
-    def start(self, claimed: JobRow | UndecodableJob, finished: Callable[[], None]) -> None:
-        """Work a claimed row; *finished* is called in the loop when its slot is free again."""
+    def start(self, claimed: JobRow | UndecodableJob, finished: Finished, *, cancelled: bool = False) -> Attempt | None:
+        """Work a claimed row; *finished* is called in the loop when its slot is free again.
+
+        Args:
+            claimed: What was claimed.
+            finished: Is given the attempt that this returns.
+            cancelled: Somebody has asked for the job's cancellation since, so it starts as cancelled.
+
+        Returns:
+            The attempt; None if it has ended already, because the row cannot be read or its kind has no worker.
+        """
         row = claimed.row if isinstance(claimed, UndecodableJob) else claimed
         started_at, fence = datetime.now(UTC), _fence(row)
         self._completer.expect(row.id, fence)
         end = functools.partial(self._end, row, fence, started_at, finished)
         if isinstance(claimed, UndecodableJob):
             end(None, Failed(UndecodableJobError(row.id, claimed.reason)))
-            return
+            return None
         registration = self._registration(row.kind)
         if registration is None:
             end(None, Failed(UnknownJobKindError(row.kind)))
-            return
+            return None
         context = WorkContext(self._client, row, fence, CancellationToken(), started_at)
-        attempt = Attempt(row, registration, context, self._client.extensions)
+        attempt = Attempt(row, fence, registration, context, self._client.extensions)
+        if cancelled:
+            attempt.cancel(CancelReason.CANCELLED_REMOTELY)
         isolation = self._tasks if registration.is_async else self._threads
         isolation.start(attempt, functools.partial(end, attempt))
+        return attempt
 
     def close(self) -> None:
         """No more attempts will come."""
@@ -143,7 +159,7 @@ class Executor:
         row: JobRow,
         fence: str,
         started_at: datetime,
-        finished: Callable[[], None],
+        finished: Finished,
         attempt: Attempt | None,
         outcome: Outcome,
     ) -> None:
@@ -155,7 +171,7 @@ class Executor:
             logger.exception("the outcome of job %s cannot be recorded as it is", row.id, extra=_fields(row))
             transition = transition_of(row, fence, Failed(RiverError(type(error).__name__)), started_at, retry)
         self._completer.submit(transition)
-        finished()
+        finished(attempt)
         with suppress(BaseException):  # of a handler or filter of the host's; there is no other place to say so
             _log(row, outcome, retry, attempt is not None and attempt.context.completion_asked)
 
@@ -193,6 +209,8 @@ def _log(row: JobRow, outcome: Outcome, retry_seconds: float, completion_asked: 
             return
         case Interrupted():
             logger.info("job %s (%s) interrupted; it is available again", row.id, row.kind, extra=_fields(row))
+        case Cancelled(CancelledRemotelyError()):
+            logger.info("job %s (%s) stopped, because it was cancelled", row.id, row.kind, extra=_fields(row))
         case Cancelled(error):
             text = "job %s (%s) cancelled by its worker: %s"
             logger.info(text, row.id, row.kind, error_text(error), extra=_fields(row))

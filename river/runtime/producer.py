@@ -1,6 +1,7 @@
 """Fetches the jobs of one queue, as many as there are free slots, and starts them.
 
-When it fetches is decided in `engine.pacing`; this is the loop around those decisions.
+When it fetches is decided in `engine.pacing`; this is the loop around those decisions. It also knows which attempts
+run, so that a cancellation finds its own, and whether the queue is paused.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 
+from ..cancel import CancelReason
 from ..config import QueueConfig, seconds
 from ..engine.backoff import backoff_seconds
+from ..engine.control import CANCEL_KEY
 from ..engine.pacing import Pacing
 from ..errors import DatabaseError
 from ..hook import Extensions
 from ..job import JobRow, UndecodableJob
 from ..operations import work
 from ..sql import Dialect
+from .attempt import Attempt
 from .completer import Completer
 from .executor import Executor
 from .store import Store
@@ -44,6 +49,9 @@ class Producer:
         client_id: Whom the claims are for.
         since: When the client started, by the database's clock.
         gives_back: Whether claims without an answer are looked for; not if others may go by the same id.
+        paused: Whether the queue is paused.
+        kinds: The only kinds to claim; None for all.
+        doubt: Called when a running job may have to be cancelled, which its row can tell.
     """
 
     def __init__(
@@ -54,6 +62,9 @@ class Producer:
         client_id: str,
         since: datetime,
         gives_back: bool,
+        paused: bool,
+        kinds: Collection[str] | None,
+        doubt: Callable[[], None],
         store: Store,
         sql: Dialect,
         executor: Executor,
@@ -65,6 +76,9 @@ class Producer:
         self._client_id = client_id
         self._since = since
         self._gives_back = gives_back
+        self._paused = paused
+        self._kinds = kinds
+        self._doubt = doubt
         self._doubtful_until = 0.0
         self._store = store
         self._sql = sql
@@ -77,18 +91,65 @@ class Producer:
             poll_seconds=seconds("fetch_poll_interval", config.fetch_poll_interval),
         )
         self._running = 0
+        self._attempts: dict[int, Attempt] = {}
+        self._early: set[int] | None = None
         self._changed = asyncio.Event()
         self._stopping = False
+        self.turns = 0
+        """How often it was told to pause or to go on; what was asked before the last time is out of date."""
 
     @property
     def running(self) -> int:
         """How many of its jobs run now."""
         return self._running
 
+    @property
+    def attempts(self) -> Mapping[int, Attempt]:
+        """The attempts that run now, by the id of their job."""
+        return self._attempts
+
+    @property
+    def paused(self) -> bool:
+        """Whether it claims nothing until it is told to go on."""
+        return self._paused
+
     def wake(self) -> None:
         """There may be work."""
         self._pacing.woken()
         self._changed.set()
+
+    def notified(self) -> None:
+        """A client has inserted jobs, and will not tell at once of those that follow."""
+        self._pacing.notified(asyncio.get_running_loop().time())
+        self._changed.set()
+
+    def pause(self, paused: bool) -> None:
+        """Claim nothing more, or go on at once; what runs, runs on, and a claim on its way is started."""
+        self.turns += 1
+        if self._paused != paused:
+            self._paused = paused
+            logger.info("queue %s %s", self.queue, "paused" if paused else "resumed", extra={"queue": self.queue})
+            self.wake()
+
+    def cancel(self, job_id: int) -> None:
+        """Somebody has asked for a job's cancellation; it may be one of ours.
+
+        The claim that takes it may still be on its way: then the job starts as cancelled.
+        """
+        attempt = self._attempts.get(job_id)
+        if attempt is not None:
+            if CANCEL_KEY in attempt.row.metadata:
+                self._doubt()  # it had been cancelled and retried before, which may be what this is about
+            else:
+                self.cancel_attempt(attempt)
+        elif self._early is not None:
+            self._early.add(job_id)
+
+    def cancel_attempt(self, attempt: Attempt) -> None:
+        """Ask an attempt to stop, because its job was cancelled."""
+        if attempt.cancel(CancelReason.CANCELLED_REMOTELY):
+            row = attempt.row
+            logger.info("job %s (%s) is to stop, because it was cancelled", row.id, row.kind, extra={"job_id": row.id})
 
     def relieve(self) -> None:
         """The completer takes results again."""
@@ -154,22 +215,44 @@ class Producer:
             )
 
     def _free(self) -> int:
-        return 0 if self._completer.congested else self._slots - self._running
+        return 0 if self._paused or self._completer.congested else self._slots - self._running
 
     async def _fetch(self) -> None:
-        limit = self._pacing.limit(self._free())
-        self._pacing.claiming()
-        claim = work.claim(self._sql, self.queue, client_id=self._client_id, limit=limit)
-        claimed = await self._store.query(claim, seconds=CLAIM_SECONDS)
         loop = asyncio.get_running_loop()
+        limit = self._pacing.limit(self._free())
+        self._pacing.claiming(loop.time())
+        claim = work.claim(self._sql, self.queue, client_id=self._client_id, limit=limit, kinds=self._kinds)
+        early: set[int] = set()
+        self._early = early
+        try:
+            claimed = await self._store.query(claim, seconds=CLAIM_SECONDS)
+        finally:
+            self._early = None
         self._pacing.claimed(loop.time(), len(claimed), limit, _jitter.random())
         for job in claimed:
-            self._start(job)
+            self._start(job, early)
+        if self._pacing.asks_when_due(loop.time()):
+            await self._ask_when_due()
 
-    def _start(self, job: JobRow | UndecodableJob) -> None:
+    def _start(self, job: JobRow | UndecodableJob, early: Collection[int]) -> None:
         self._running += 1
         self._announce(job)
-        self._executor.start(job, self._finished)
+        if isinstance(job, JobRow) and job.id in early:
+            doubtful = CANCEL_KEY in job.metadata
+            attempt = self._executor.start(job, self._finished, cancelled=not doubtful)
+            if doubtful:
+                self._doubt()
+        else:
+            attempt = self._executor.start(job, self._finished)
+        if attempt is not None:
+            self._attempts[attempt.row.id] = attempt
+
+    async def _ask_when_due(self) -> None:
+        """Jobs that wait for their time should not have to wait for a poll, too."""
+        with suppress(DatabaseError):  # the next claim will say so
+            milliseconds = await self._store.query(self._sql.job_due_in(self.queue), seconds=CLAIM_SECONDS)
+            if milliseconds is not None:
+                self._pacing.due(asyncio.get_running_loop().time() + milliseconds / 1000)
 
     def _announce(self, job: JobRow | UndecodableJob) -> None:
         if isinstance(job, JobRow):
@@ -178,8 +261,11 @@ class Producer:
             except BaseException:
                 logger.exception("a work_claimed hook failed", extra={"job_id": job.id, "queue": self.queue})
 
-    def _finished(self) -> None:
+    def _finished(self, attempt: Attempt | None) -> None:
         self._running -= 1
+        # Not one that was rescued meanwhile and claimed again, by this very client.
+        if attempt is not None and self._attempts.get(attempt.row.id) is attempt:
+            del self._attempts[attempt.row.id]
         self._changed.set()
 
     async def _wait(self, delay: float | None) -> None:

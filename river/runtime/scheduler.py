@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from ..engine.attempt import SCHEDULER_SECONDS
@@ -29,25 +29,33 @@ HORIZON = timedelta(seconds=SCHEDULER_SECONDS)
 _jitter = random.Random()
 
 
-async def run(store: Store, sql: Dialect) -> None:
-    """Look for due jobs at every interval of the scheduler; until cancelled."""
+async def run(store: Store, sql: Dialect, found: Callable[[], None]) -> None:
+    """Look for due jobs at every interval of the scheduler; until cancelled.
+
+    Args:
+        store: Where.
+        sql: The statements.
+        found: Called when there were any, some of which may be due only in a moment.
+    """
     await asyncio.sleep(_jitter.random())
     while True:
         try:
-            await _schedule(store, sql)
-            await _schedule_unique(store, sql)
+            if await _schedule(store, sql) + await _schedule_unique(store, sql):
+                found()
         except DatabaseError as error:
             logger.warning("due jobs could not be made available", extra={"error": str(error)})
         await asyncio.sleep(SCHEDULER_SECONDS)
 
 
-async def _schedule(store: Store, sql: Dialect) -> None:
-    count = BATCH
+async def _schedule(store: Store, sql: Dialect) -> int:
+    count, total = BATCH, 0
     while count == BATCH:
         count = await store.query(maintain.schedule(sql, horizon=HORIZON, limit=BATCH), seconds=STATEMENT_SECONDS)
+        total += count
+    return total
 
 
-async def _schedule_unique(store: Store, sql: Dialect) -> None:
+async def _schedule_unique(store: Store, sql: Dialect) -> int:
     due = maintain.due_unique(sql, horizon=HORIZON, limit=BATCH)
     job_ids = await store.query(due, seconds=STATEMENT_SECONDS)
     for begin in range(0, len(job_ids), UNIQUE_BATCH):
@@ -59,6 +67,7 @@ async def _schedule_unique(store: Store, sql: Dialect) -> None:
                 raise
             for job_id in batch:
                 await _take_key(store, sql, job_id)
+    return len(job_ids)
 
 
 async def _take_key(store: Store, sql: Dialect, job_id: int) -> None:

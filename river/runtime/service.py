@@ -1,10 +1,10 @@
 """A running client: its services, in the order in which they start and stop.
 
-    start   greet the server, record the queues; completer, notifier, scheduler, producers
-    stop    producers claim no more and drain; notifier and scheduler end; the completer persists the last result
+    start   greet the server, record the queues; completer, notifier, watch, scheduler, producers
+    stop    producers claim no more and drain; the others end; the completer persists the last result
 
-The notifier lives as long as jobs run, because cancellations reach them through it. Nothing that the host gave is
-closed.
+Notifier and watch live as long as jobs run, because cancellations reach them through these. Nothing that the host gave
+is closed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from datetime import timedelta
 from typing import Any
 
 from ..base_client import BaseClient
+from ..driver import AnyDriver, Colour, driver_for, is_asyncio
+from ..engine.control import Cancel, Pause, request_of
 from ..errors import ClientStateError, DatabaseError
+from ..operations import work
+from ..sql import Dialect
 from ..sql.decode import Greeting
 from . import scheduler
 from .completer import Completer
 from .executor import Executor
-from .notifier import INSERT_TOPIC, Notifier
+from .notifier import CONTROL_TOPIC, INSERT_TOPIC, Notifier
 from .producer import Producer
-from .store import store_for
+from .store import Store, close_driver, store_for
+from .watch import Watch, keep_alive
 
 logger = logging.getLogger("river.client")
 
@@ -51,6 +56,8 @@ class Service:
         self._background: list[asyncio.Task[None]] = []
         self._saving: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._notifier: Notifier | None = None
+        self._listen_driver: AnyDriver | None = None
         self.completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.greeting: Greeting | None = None
         """What the server said at the start; with the client's id, this run's incarnation."""
@@ -74,11 +81,11 @@ class Service:
             )
         self._store = store_for(self._client.driver)
         try:
-            self.greeting = await self._greet()
+            self.greeting, paused = await self._greet()
         except BaseException:
             await self._store.close()
             raise
-        self._launch(self.greeting)
+        self._launch(self.greeting, paused)
         logger.info("client started", extra={"client_id": self._client.id, "queues": sorted(config.queues)})
 
     def stop(self) -> asyncio.Task[None]:
@@ -87,18 +94,18 @@ class Service:
             self._stopping = asyncio.create_task(self._stop(), name="river-stop")
         return self._stopping
 
-    async def _greet(self) -> Greeting:
+    async def _greet(self) -> tuple[Greeting, Mapping[str, bool]]:
+        """What the server says, and which queues are paused."""
         sql = self._client.sql(self._store.database)
         try:
             greeting = await self._store.query(sql.greeting(), seconds=START_SECONDS)
-            for queue in self._client.config.queues:
-                await self._store.query(sql.queue_upsert(queue), seconds=START_SECONDS)
+            queues = self._client.config.queues
+            return greeting, await self._store.query(work.open_queues(sql, queues), seconds=START_SECONDS)
         except DatabaseError as error:
             self._client.explain(error)
             raise
-        return greeting
 
-    def _launch(self, greeting: Greeting) -> None:
+    def _launch(self, greeting: Greeting, paused: Mapping[str, bool]) -> None:
         config = self._client.config
         sql = self._client.sql(self._store.database)
         completer = Completer(self._store, sql, self._relieve)
@@ -107,10 +114,11 @@ class Service:
         executor = Executor(self._client, completer, self._context, thread_limit)
         self._completer, self._executor = completer, executor
         self._saving = self._task("completer", completer.run())
-        if self._store.supports_listen and not config.poll_only:
-            notifier = Notifier(self._store, greeting.channel_prefix, {INSERT_TOPIC: self._inserted}, self._wake_all)
-            self._background.append(self._task("notifier", notifier.run()))
-        self._background.append(self._task("scheduler", scheduler.run(self._store, sql)))
+        watch = self._watch = Watch(self._store, sql, self._producers, self._hears)
+        self._start_listening(greeting, sql, watch)
+        self._background.append(self._task("watch", watch.run()))
+        self._background.append(self._task("keep-alive", keep_alive(self._store, sql, list(slots))))
+        self._background.append(self._task("scheduler", scheduler.run(self._store, sql, self._wake_all)))
         for name, queue in slots.items():
             producer = Producer(
                 name,
@@ -119,6 +127,9 @@ class Service:
                 since=greeting.now,
                 # After a fork, the parent and its other children go by the same id, and have jobs that are not ours.
                 gives_back=self._client.made_in_process == os.getpid(),
+                paused=paused.get(name, False),
+                kinds=list(config.workers or ()) if config.fetch_only_known_kinds else None,
+                doubt=watch.look,
                 store=self._store,
                 sql=sql,
                 executor=executor,
@@ -127,6 +138,31 @@ class Service:
             )
             self._producers[name] = producer
             self._fetching.append(self._task(f"producer-{name}", producer.run()))
+
+    def _start_listening(self, greeting: Greeting, sql: Dialect, watch: Watch) -> None:
+        store = self._listening_store()
+        if store is None:
+            return
+
+        async def publish(topic: str, payload: str) -> None:
+            await self._store.query(sql.probe(topic, payload), seconds=START_SECONDS)
+
+        handlers = {INSERT_TOPIC: self._inserted, CONTROL_TOPIC: self._requested}
+        prefix = greeting.channel_prefix
+        self._notifier = Notifier(store, prefix, handlers, connected=self._wake_all, heard=watch.look, publish=publish)
+        self._background.append(self._task("notifier", self._notifier.run()))
+
+    def _listening_store(self) -> Store | None:
+        """Where to listen; None if this client only polls."""
+        config = self._client.config
+        if config.listen_url is not None:
+            colour: Colour = "asyncio" if is_asyncio(self._client.driver) else "blocking"
+            self._listen_driver = driver_for(config.listen_url, colour)
+            return store_for(self._listen_driver)
+        return self._store if self._store.supports_listen and not config.poll_only else None
+
+    def _hears(self) -> bool:
+        return self._notifier is not None and self._notifier.hears
 
     async def _stop(self) -> None:
         running = sum(producer.running for producer in self._producers.values())
@@ -150,6 +186,9 @@ class Service:
                 with suppress(Exception):
                     await self._completer.run()
         await self._store.close()
+        if self._listen_driver is not None:
+            with suppress(DatabaseError):  # it was lost already
+                await close_driver(self._listen_driver)
         if not self.completed.done():
             self.completed.set_result(None)
         logger.info("client stopped", extra={"client_id": self._client.id})
@@ -179,7 +218,20 @@ class Service:
     def _inserted(self, payload: Mapping[str, Any]) -> None:
         producer = self._producers.get(str(payload.get("queue")))
         if producer is not None:
-            producer.wake()
+            producer.notified()
+
+    def _requested(self, payload: Mapping[str, Any]) -> None:
+        match request_of(payload):
+            case Cancel(queue, job_id):
+                producer = self._producers.get(queue)
+                if producer is not None:
+                    producer.cancel(job_id)
+            case Pause() as request:
+                for name, producer in self._producers.items():
+                    if request.concerns(name):
+                        producer.pause(request.paused)
+            case None:
+                pass
 
     def _wake_all(self) -> None:
         for producer in self._producers.values():

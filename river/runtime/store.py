@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -84,7 +84,7 @@ class AsyncStore:
     async def query(self, operation: Operation[T] | Query[T], *, seconds: float) -> T:
         """Run an operation whose statements may commit one by one."""
         call = _Call()
-        return await _bounded(self._spawn(self._run(operation, call)), seconds, call)
+        return await bounded(self._spawn(self._run(operation, call)), seconds, call.abandon)
 
     @asynccontextmanager
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
@@ -142,7 +142,7 @@ class ThreadedStore:
         future.add_done_callback(self._forget)
         try:
             # Shielded, so that it is done when its thread is, whoever waits for it.
-            return await _bounded(asyncio.shield(future), seconds, call)
+            return await bounded(asyncio.shield(future), seconds, call.abandon)
         finally:
             if not future.done():
                 self._threads.spare()
@@ -220,6 +220,9 @@ class _ThreadedListener:
     async def wait(self, seconds: float) -> list[Notification]:
         return await self._threads.future(lambda: self._listener.wait(seconds))
 
+    async def check(self) -> None:
+        await self._threads.future(self._listener.check)
+
     def abort(self) -> None:
         self._listener.abort()
 
@@ -267,8 +270,18 @@ class _Call:
                 self._executor.abort()
 
 
-async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:
-    """The result of *future*, or a `DatabaseError` once its time is over."""
+async def bounded(future: asyncio.Future[T], seconds: float, abandon: Callable[[], None]) -> T:
+    """The result of a call on a connection, within a time that is kept whatever the network does.
+
+    Args:
+        future: The call.
+        seconds: Its time. When the caller is cancelled, the call has `GRACE_SECONDS` more to end by itself, because a
+            connection on which it is cut short is lost to its pool.
+        abandon: Makes the call end soon; the connection is lost.
+
+    Raises:
+        DatabaseError: Time is over, or what the call raised.
+    """
     try:
         loop = asyncio.get_running_loop()
         due_at = loop.time() + seconds
@@ -277,7 +290,7 @@ async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:
             # This process was stopped, or its loop blocked: the answer may be here, unread.
             await asyncio.wait([future], timeout=GRACE_SECONDS)
         if not future.done():
-            call.abandon()
+            abandon()
             await asyncio.wait([future], timeout=GRACE_SECONDS)
             # An answer that came in at the last moment counts; an error now is only the end of the connection.
             if not future.done() or future.cancelled() or future.exception() is not None:
@@ -287,7 +300,24 @@ async def _bounded(future: asyncio.Future[T], seconds: float, call: _Call) -> T:
                     error_class=ErrorClass.CONNECTION_LOST,
                 )
     except asyncio.CancelledError:
-        call.abandon()
-        future.cancel()
+        try:
+            if not future.done():
+                await asyncio.wait([future], timeout=GRACE_SECONDS)
+        finally:
+            if not future.done():
+                abandon()
+                future.cancel()
         raise
     return future.result()
+
+
+async def close_driver(driver: AnyDriver) -> None:
+    """Close a driver of either colour that River made itself, without blocking the event loop."""
+    if is_asyncio(driver):
+        await driver.close()
+        return
+    threads = Threads("river-closing", 1)
+    try:
+        await threads.future(driver.close)
+    finally:
+        threads.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
 from ...engine.transition import Persisted, Transition
 from ...insert import instant_text
@@ -38,6 +39,7 @@ WHERE id = ANY(ARRAY(
     WHERE state = 'available'
         AND queue = CAST(:queue AS text)
         AND scheduled_at <= now()
+-- KNOWN KINDS --
     ORDER BY priority, scheduled_at, id
     -- A literal out of a small set, so that each is a prepared statement of its own with a plan that fits.
     LIMIT {limit}
@@ -47,10 +49,68 @@ WHERE id = ANY(ARRAY(
 RETURNING CAST(row_to_json(job) AS text)
 """
 
+_KNOWN_KINDS = """\
+        -- IS TRUE hides the condition from the index on kind, in which a rare kind would lead past the queue's order.
+        AND (kind = ANY(ARRAY(SELECT json_array_elements_text(CAST(CAST(:kinds AS text) AS json))))) IS TRUE
+"""
+
+_CLAIM_ANY = _CLAIM.replace("-- KNOWN KINDS --\n", "")
+_CLAIM_KNOWN = _CLAIM.replace("-- KNOWN KINDS --\n", _KNOWN_KINDS)
+
+# When the first job that waits for its time is due: one step into the index of the claim for each priority.
+_DUE_IN = """\
+SELECT CAST(ceil(extract(epoch FROM min(first.scheduled_at) - now()) * 1000) AS bigint)
+FROM (VALUES (CAST(1 AS smallint)), (CAST(2 AS smallint)), (CAST(3 AS smallint)), (CAST(4 AS smallint)))
+    AS priorities (priority)
+CROSS JOIN LATERAL (
+    SELECT scheduled_at
+    FROM {schema}river_job
+    WHERE state = 'available'
+        AND queue = CAST(:queue AS text)
+        AND priority = priorities.priority
+        AND scheduled_at > now()
+    ORDER BY scheduled_at
+    LIMIT 1
+) AS first
+"""
+
+# The claims that still run and whose cancellation somebody has asked for, and the value that says so.
+_CANCELLATIONS = """\
+WITH wanted AS (
+    SELECT *
+    FROM unnest(
+        CAST(CAST(:ids AS text) AS bigint[]),
+        CAST(CAST(:attempted_ats AS text) AS timestamptz[])
+    ) AS wanted (id, attempted_at)
+)
+SELECT id, CAST(metadata -> 'cancel_attempted_at' AS text)
+FROM {schema}river_job
+WHERE id = ANY(CAST((SELECT array_agg(id) FROM wanted) AS bigint[]))
+    AND ((id, attempted_at) IN (SELECT id, attempted_at FROM wanted)) IS TRUE
+    AND state IS NOT DISTINCT FROM 'running'
+    AND (metadata ? 'cancel_attempted_at') IS TRUE
+"""
+
+_PAUSED = """\
+SELECT name, paused_at IS NOT NULL
+FROM {schema}river_queue
+WHERE name = ANY(ARRAY(SELECT json_array_elements_text(CAST(CAST(:queues AS text) AS json))))
+"""
+
+# On the channel of whoever asks, so that no other implementation hears it.
+_PROBE = """\
+SELECT count(pg_notify({channel_prefix} || '.' || CAST(:topic AS text), CAST(:payload AS text)))
+"""
+
 # What this client claimed and does not know of, because the answer was lost.
 _GIVE_BACK = """\
 UPDATE {schema}river_job
-SET state = 'available',
+SET state = CASE
+        -- Somebody has asked for its cancellation, and found it running.
+        WHEN metadata ? 'cancel_attempted_at' THEN CAST('cancelled' AS {schema}river_job_state)
+        ELSE 'available'
+    END,
+    finalized_at = CASE WHEN metadata ? 'cancel_attempted_at' THEN now() END,
     attempt = greatest(attempt - 1, 0)
 WHERE state = 'running'
     AND queue = CAST(:queue AS text)
@@ -179,9 +239,31 @@ class WorkStatements(Statements):
         """Ask the server for what a client must know before it works."""
         return self._query(_GREETING, {}, decode.greeting)
 
-    def job_claim(self, queue: str, *, client_id: str, limit: int) -> Query[list[JobRow | UndecodableJob]]:
-        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start."""
-        return self._query(_CLAIM, {"queue": queue, "client_id": client_id}, decode.claimed, limit)
+    def job_claim(
+        self, queue: str, *, client_id: str, limit: int, kinds: Collection[str] | None = None
+    ) -> Query[list[JobRow | UndecodableJob]]:
+        """Claim up to *limit* due jobs of *queue*, in the order in which they are to start; if asked, of some kinds."""
+        parameters: dict[str, Value] = {"queue": queue, "client_id": client_id}
+        if kinds is None:
+            return self._query(_CLAIM_ANY, parameters, decode.claimed, limit)
+        parameters["kinds"] = json.dumps(list(kinds))
+        return self._query(_CLAIM_KNOWN, parameters, decode.claimed, limit)
+
+    def job_due_in(self, queue: str) -> Query[int | None]:
+        """In how many milliseconds the first job of *queue* is due that is available and waits for its time."""
+        return self._query(_DUE_IN, {"queue": queue}, _milliseconds)
+
+    def job_cancellations(self, claims: Sequence[tuple[int, str]]) -> Query[dict[int, Any]]:
+        """Of running claims those whose cancellation was asked for, and the value in the metadata that says so."""
+        return self._query(_CANCELLATIONS, _claims(claims), _values)
+
+    def queues_paused(self, queues: Collection[str]) -> Query[dict[str, bool]]:
+        """Of those *queues* that there are, whether they are paused."""
+        return self._query(_PAUSED, {"queues": json.dumps(list(queues))}, _flags)
+
+    def probe(self, topic: str, payload: str) -> Query[None]:
+        """Tell all who listen to *topic*, once the transaction is committed."""
+        return self._query(_PROBE, {"topic": topic, "payload": payload}, lambda _: None)
 
     def job_give_back(
         self, queue: str, *, client_id: str, since: datetime, until: datetime, in_hand: Collection[int]
@@ -202,15 +284,37 @@ class WorkStatements(Statements):
 
     def job_complete_many(self, claims: Sequence[tuple[int, str]]) -> Query[dict[int, Persisted]]:
         """Complete many jobs, each given by its id and the ``attempted_at`` of its claim."""
-        ids = ",".join([str(job_id) for job_id, _ in claims])
-        attempted_ats = ",".join([attempted_at for _, attempted_at in claims])
-        parameters = {"ids": f"{{{ids}}}", "attempted_ats": f"{{{attempted_ats}}}"}
-        return self._query(_COMPLETE_MANY, parameters, _persisted)
+        return self._query(_COMPLETE_MANY, _claims(claims), _persisted)
 
     def job_finish_many(self, transitions: Sequence[Transition]) -> Query[dict[int, Persisted]]:
         """End many attempts, each in its own way."""
         rows = json.dumps([document.ended(transition) for transition in transitions], ensure_ascii=False)
         return self._query(_FINISH_MANY, {"transitions": rows}, _persisted)
+
+
+def _claims(claims: Sequence[tuple[int, str]]) -> dict[str, Value]:
+    ids = ",".join([str(job_id) for job_id, _ in claims])
+    attempted_ats = ",".join([attempted_at for _, attempted_at in claims])
+    return {"ids": f"{{{ids}}}", "attempted_ats": f"{{{attempted_ats}}}"}
+
+
+def _milliseconds(rows: Rows) -> int | None:
+    return None if rows[0][0] is None else decode.integer(rows[0][0])
+
+
+def _values(rows: Rows) -> dict[int, Any]:
+    return {decode.integer(row[0]): _value(decode.text(row[1])) for row in rows}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        return text  # nested too deeply, or a number too long; no value that a claim can have read
+
+
+def _flags(rows: Rows) -> dict[str, bool]:
+    return {decode.text(row[0]): bool(row[1]) for row in rows}
 
 
 def _persisted(rows: Rows) -> dict[int, Persisted]:
