@@ -1,7 +1,9 @@
 """What the documents show runs, is typed under the strictest rules, and names what there is."""
 
+import os
 import re
 import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import MISSING, fields
@@ -62,6 +64,7 @@ def programs(tmp_path: Path) -> Path:
     (tmp_path / "models.py").write_text("\n".join(snippets("docs/models.md")))
     (tmp_path / "managing.py").write_text("\n".join(snippets("docs/manage.md")))
     (tmp_path / "once.py").write_text("\n".join(snippets("docs/unique.md")))
+    (tmp_path / "test_river_mini.py").write_text("\n".join(snippets("docs/drivers.md")))
     return tmp_path
 
 
@@ -167,6 +170,21 @@ def test_the_program_of_unique_inserts_what_is_not_there_already(
         assert process.end() == 0
     assert printed == ["False True False", "True", "[False, True]", "[False, False]"]
     assert Counter(rows(schema_connection, schema, "kind", "river_job")) == {("sync",): 2, ("bill",): 3}
+
+
+@pytest.mark.slow
+def test_the_driver_of_drivers_passes_the_suite(database_url: str, programs: Path) -> None:
+    # Away from this folder: whoever writes a driver has neither our tests nor their settings.
+    command = ["pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", "."]
+    ran = subprocess.run(
+        [sys.executable, "-m", *command, "test_river_mini.py"],
+        cwd=programs,
+        env={**os.environ, "RIVER_TEST_DATABASE_URL": database_url, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    assert re.search(r"^\d{3} passed in", ran.stdout, re.MULTILINE), ran.stdout[-200:]
 
 
 def test_schema_names_every_command_and_every_option_of_a_migration() -> None:
