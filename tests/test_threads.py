@@ -42,7 +42,8 @@ async def test_a_call_runs_in_a_named_daemon_thread_and_reports_in_the_loop() ->
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
 async def test_whatever_a_call_raises_is_reported_and_the_thread_lives_on(error: BaseException) -> None:
-    threads = Threads("river-test-error", 1)
+    name = f"river-test-{type(error).__name__}"
+    threads = Threads(name, 1)
     reported: asyncio.Queue[tuple[object, BaseException | None]] = asyncio.Queue()
 
     def call() -> None:
@@ -52,7 +53,7 @@ async def test_whatever_a_call_raises_is_reported_and_the_thread_lives_on(error:
     assert await reported.get() == (None, error)
     threads.submit(lambda: 7, lambda result, raised: reported.put_nowait((result, raised)))
     assert await reported.get() == (7, None)
-    assert alive("river-test-error") == 1
+    assert alive(name) == 1
     threads.close()
 
 
