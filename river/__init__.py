@@ -40,7 +40,7 @@ from .errors import (
     UnsupportedHandleError,
 )
 from .hook import Hook, Middleware
-from .insert import InsertManyParams, InsertOpts, InsertParams
+from .insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams
 from .job import AttemptError, InsertResult, Job, JobRow, JobState
 from .listing import AsyncJobListPage, JobDeleteOptions, JobListCursor, JobListOptions, JobListPage
 from .migrator import AsyncMigrator, MigrationStep, Migrator
@@ -69,6 +69,7 @@ __all__ = [
     "HandleError",
     "Hook",
     "InsertManyParams",
+    "InsertOptions",
     "InsertOpts",
     "InsertParams",
     "InsertResult",

@@ -205,12 +205,14 @@ def _refuse_the_unreadable(codec: Codec[Any], args: object, kind: str, text: str
         )
 
 
-def check_text(text: str, kind: str) -> None:
+def check_text(text: object, kind: str) -> None:
     """Check a text of the host's own making.
 
     Raises:
         InvalidArgsError: It is no JSON object, or holds what JSON or PostgreSQL cannot.
     """
+    if not isinstance(text, str):
+        raise InvalidArgsError(_complaint(kind, f"their text is no JSON, but {type(text).__name__}"))
     value = _loads(text, kind)
     if too_deep(text):
         raise InvalidArgsError(_complaint(kind, f"args are nested more than {DEEPEST} levels deep"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .errors import SwallowedError
@@ -72,7 +73,7 @@ class Extensions:
                 for job, text in zip(jobs, encoded, strict=True):
                     for hook in self.hooks:
                         hook.insert_begin(job)
-                    check_changed(job, text)
+                    check_changed(job, text, datetime.now(UTC))
             return stack.pop_all()
         raise SwallowedError("an insert")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypedDict
@@ -20,7 +20,7 @@ from .args import Args, bad_text, check_text, culprit_in, encode
 from .errors import InvalidJobError, near
 from .job import JobState
 from .nesting import DEEPEST, too_deep
-from .shapes import is_collection, is_mapping
+from .shapes import is_collection, is_mapping, plain_text
 from .unique import UniqueOpts, key_of_job, state_mask
 
 A = TypeVar("A", bound=Args, default=Any)
@@ -29,6 +29,9 @@ V = TypeVar("V")
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 1
 _SMALLINT_MAX = 32_767
+_KEY_BYTES = 32
+_DAY = timedelta(days=1)
+_EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC) + _DAY, datetime.max.replace(tzinfo=UTC) - _DAY
 
 # River's own pattern allows the same names, but takes exponential time to refuse a long one.
 _QUEUE = re.compile(r"[a-z0-9]+(?:[_|\-][a-z0-9]+)*", re.ASCII)
@@ -122,23 +125,35 @@ class InsertParams:
         return JobState.AVAILABLE if due_now else JobState.SCHEDULED
 
 
-def merge_options(opts: InsertOpts | None, options: InsertOptions) -> InsertOpts:
+def options_of(opts: object) -> InsertOpts:
+    """Options given as an object, or none.
+
+    Raises:
+        InvalidJobError: It is something else.
+    """
+    if opts is None:
+        return _NO_OPTIONS
+    if not isinstance(opts, InsertOpts):
+        raise InvalidJobError(f"opts must be river.InsertOpts(...), not {opts!r}; an option can also be a keyword")
+    return opts
+
+
+def merge_options(opts: object, options: InsertOptions) -> InsertOpts:
     """Options given as an object and as keywords, as one.
 
     Raises:
-        InvalidJobError: One is given both ways.
+        InvalidJobError: One is given both ways, or is none.
     """
     if not options:
-        return opts or _NO_OPTIONS
+        return options_of(opts)
     for name in options:
         if name not in _OPTION_NAMES:
             raise InvalidJobError(f"an insert has no option {name!r}; {near(name, _OPTION_NAMES)}")
-    if opts is None:
-        return InsertOpts(**options)
+    given = options_of(opts)
     for name in options:
-        if getattr(opts, name, None) is not None:
+        if getattr(given, name) is not None:
             raise InvalidJobError(f"option {name!r} is given twice, in opts and as a keyword; give it once")
-    return dataclasses.replace(opts, **options)
+    return dataclasses.replace(given, **options)
 
 
 def prepare(args: Args, opts: InsertOpts, *, max_attempts: int, now: datetime) -> InsertParams:
@@ -176,35 +191,39 @@ def prepare(args: Args, opts: InsertOpts, *, max_attempts: int, now: datetime) -
 
 
 def check(params: InsertParams) -> None:
-    """Check everything about a job that its types do not.
+    """Check everything about a job that its types do not, and make its texts and numbers plain ones.
+
+    Plain, because a member of an enumeration is a text too, but not every library and format writes it alike.
 
     Raises:
         InvalidJobError: It breaks a rule.
     """
-    check_queue_name(params.queue)
-    for tag in params.tags:
-        _check_tag(tag)
-    _check_range("priority", params.priority, 1, 4)
-    _check_range("max_attempts", params.max_attempts, 1, _SMALLINT_MAX)
+    params.kind = _check_kind(params.kind)
+    params.queue = check_queue_name(params.queue)
+    params.tags = [_check_tag(tag) for tag in _tags(params.tags)]
+    params.priority = _check_range("priority", params.priority, 1, 4)
+    params.max_attempts = _check_range("max_attempts", params.max_attempts, 1, _SMALLINT_MAX)
     if params.scheduled_at is not None:
         _check_instant(params.scheduled_at)
     _check_flag("pending", params.pending)
     encode_metadata(params.metadata)
 
 
-def check_changed(params: InsertParams, encoded_args: str) -> None:
+def check_changed(params: InsertParams, encoded_args: str, now: datetime) -> None:
     """Check a job that the host's code may have changed since its args were encoded as *encoded_args*.
 
     Raises:
         InvalidJobError: It breaks a rule.
     """
-    kind = _check_kind(params.kind)
-    if params.encoded_args is not encoded_args:
-        check_text(params.encoded_args, kind)
     check(params)
+    if params.encoded_args is not encoded_args:
+        check_text(params.encoded_args, params.kind)
+    if params.delay_seconds is not None:
+        params.delay_seconds = _delay_seconds(params.delay_seconds, now)
+    _check_key(params.unique_key, params.unique_states)
 
 
-def check_queue_name(queue: object) -> None:
+def check_queue_name(queue: object) -> str:
     """Check the name of a queue against River's rule.
 
     Raises:
@@ -214,6 +233,7 @@ def check_queue_name(queue: object) -> None:
         raise InvalidJobError(
             f"queue {queue!r} is no queue name: 1 to 64 lower-case letters and digits, joined by single '-' or '_'"
         )
+    return plain_text(queue)
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
@@ -249,7 +269,7 @@ def _kind(args: object) -> str:
     kind = getattr(args, "kind", None)
     if isinstance(args, type):
         raise InvalidJobError(f"{args.__name__} is a class: insert an instance of it")
-    if not isinstance(kind, str):
+    if kind is None:
         raise InvalidJobError(
             f'{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = "..."` in the class'
         )
@@ -257,9 +277,21 @@ def _kind(args: object) -> str:
 
 
 def _check_kind(kind: object) -> str:
-    if not isinstance(kind, str) or not 0 < len(kind) < 128 or bad_text(kind):
-        raise InvalidJobError(f"kind {kind!r} must have 1 to 127 characters")
-    return kind
+    if not isinstance(kind, str) or not 0 < len(kind) < 128:
+        raise InvalidJobError(f"kind {kind!r} must be a text of 1 to 127 characters")
+    complaint = bad_text(kind)
+    if complaint:
+        raise InvalidJobError(f"kind {kind!r} {complaint}")
+    return plain_text(kind)
+
+
+def _check_key(key: object, states: object) -> None:
+    if key is None:
+        return
+    if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
+        raise InvalidJobError(f"unique_key must be {_KEY_BYTES} bytes or None, not {key!r}")
+    if not isinstance(states, int) or not 0 < states < 256:
+        raise InvalidJobError(f"unique_states must be eight bits, 1 to 255, beside a unique_key, not {states!r}")
 
 
 def _declared_options(args: object, kind: str) -> InsertOpts:
@@ -291,10 +323,7 @@ def _delay_seconds(delay: object, now: datetime) -> float | None:
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise InvalidJobError(f"delay must be 0 seconds or more, or such a timedelta, not {delay!r}")
-    try:
-        due_at = now + timedelta(seconds=number)
-    except (OverflowError, ValueError) as error:
-        raise InvalidJobError(f"delay {delay!r} leads beyond the year 9999") from error
+    due_at = _check_year("delay", delay, lambda: now + timedelta(seconds=number))
     return float(number) if due_at > now else None  # a delay of nothing is none: the job is due at once
 
 
@@ -340,9 +369,10 @@ def _first(*values: V | None) -> V:
     return next(value for value in values if value is not None)
 
 
-def _check_range(option: str, value: object, lowest: int, highest: int) -> None:
+def _check_range(option: str, value: object, lowest: int, highest: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
         raise InvalidJobError(f"{option} must be a whole number from {lowest} to {highest:,}, not {value!r}")
+    return int(value)
 
 
 def _check_flag(option: str, value: object) -> None:
@@ -350,9 +380,10 @@ def _check_flag(option: str, value: object) -> None:
         raise InvalidJobError(f"{option} must be True or False, not {value!r}")
 
 
-def _check_tag(tag: object) -> None:
+def _check_tag(tag: object) -> str:
     if not isinstance(tag, str) or len(tag) > 255 or not _TAG.fullmatch(tag):
         raise InvalidJobError(f"tag {tag!r} is no tag: 3 to 255 ASCII letters, digits, '_' and, but for the ends, '-'")
+    return plain_text(tag)
 
 
 def _check_instant(at: object) -> None:
@@ -360,10 +391,19 @@ def _check_instant(at: object) -> None:
         raise InvalidJobError(
             f"scheduled_at must be an aware datetime, not {at!r}; for example datetime.now(UTC) + timedelta(hours=1)"
         )
+    _check_year("scheduled_at", at, lambda: at)
+
+
+def _check_year(option: str, value: object, instant: Callable[[], datetime]) -> datetime:
+    """The instant, if it has a year from 1 to 9999 in every time zone: sessions print it in theirs."""
     try:
-        at.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidJobError(f"scheduled_at {at!r} is outside of the years 1 to 9999 in UTC") from error
+        at = instant().astimezone(UTC)
+        if _EARLIEST <= at <= _LATEST:
+            return at
+        reason = None
+    except (OverflowError, ValueError) as error:
+        reason = error
+    raise InvalidJobError(f"{option} {value!r} leads outside of the years 1 to 9999") from reason
 
 
 _NO_OPTIONS = InsertOpts()
@@ -380,5 +420,6 @@ __all__ = [
     "encode_metadata",
     "instant_text",
     "merge_options",
+    "options_of",
     "prepare",
 ]

@@ -23,3 +23,8 @@ def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
 def is_collection(value: object) -> TypeGuard[Iterable[Any]]:
     """Whether its items can be taken one by one; a text is no collection of its letters."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+def plain_text(value: str) -> str:
+    """A text as a `str` and nothing more: a member of a ``(str, Enum)`` is formatted as its name."""
+    return str.__str__(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import itertools
 import json
 import types
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, ClassVar
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from river import (
     JobArgs,
     JobRow,
     JobState,
+    UniqueOpts,
     UnknownJobKindError,
     Workers,
 )
@@ -202,7 +205,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         ({"scheduled_at": at}, "scheduled_at must be an aware datetime, not")
         for at in (datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 5, AT.date())  # noqa: DTZ001
     ],
-    *[({"scheduled_at": at}, "outside of the years 1 to 9999 in UTC") for at in OUT_OF_YEARS],
+    *[({"scheduled_at": at}, "leads outside of the years 1 to 9999") for at in OUT_OF_YEARS],
     *[({"metadata": value}, "metadata must be a JSON object, not") for value in ([1], "x", 5, [("a", 1)], b"{}")],
     ({"metadata": {"x": "a\x00"}}, r"metadata cannot be stored: field 'x' holds U\+0000"),
     ({"metadata": {"a\x00": 1}}, "metadata cannot be stored: .* the key"),
@@ -278,9 +281,18 @@ def test_the_rule_of_queue_names_is_that_of_rivers_pattern(name: str) -> None:
         assert valid
 
 
-@pytest.mark.parametrize("kind", ["", "k" * 128, "k\x00", "k\ud800"])
-def test_a_kind_that_cannot_be_stored_is_refused(handle: Script, kind: str) -> None:
-    with pytest.raises(InvalidJobError, match="must have 1 to 127 characters"):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("", "must be a text of 1 to 127 characters"),
+        ("k" * 128, "must be a text of 1 to 127 characters"),
+        (5, "kind 5 must be a text of 1 to 127 characters"),
+        ("k\x00", "holds U\\+0000"),
+        ("k\ud800", "holds half a surrogate pair"),
+    ],
+)
+def test_a_kind_that_cannot_be_stored_is_refused(handle: Script, kind: Any, message: str) -> None:
+    with pytest.raises(InvalidJobError, match=message):
         Client(None).insert_tx(handle, JobArgs(kind, {}))
     assert handle.asked == []
 
@@ -401,3 +413,61 @@ def test_a_job_in_no_list_of_its_own_takes_one_statement(handle: Script) -> None
     script = Script(inserted)
     Client(None).insert_many_tx(script, [Note(n) for n in range(1_000)])
     assert len(script.asked) == 1
+
+
+class Queue(str, enum.Enum):  # noqa: UP042 - that is the case
+    """As many programs write what Python 3.11 has StrEnum for; formatted, a member is its name."""
+
+    MAIL = "mail"
+    KIND = "sync_mail"
+    TAG = "tag-a"
+
+
+class Urgency(enum.IntEnum):
+    HIGH = 2
+
+
+def test_members_of_enumerations_are_what_they_stand_for() -> None:
+    plain = prepared(JobArgs("sync_mail", {}), queue="mail", tags=["tag-a"], priority=2, max_attempts=2, unique=UNIQUE)
+    params = prepared(
+        JobArgs(Queue.KIND, {}),
+        queue=Queue.MAIL,
+        tags=[Queue.TAG],
+        priority=Urgency.HIGH,
+        max_attempts=Urgency.HIGH,
+        unique=UNIQUE,
+    )
+    assert params.unique_key == plain.unique_key
+    found = (params.kind, params.queue, *params.tags, params.priority, params.max_attempts)
+    assert found == ("sync_mail", "mail", "tag-a", 2, 2)
+    assert {type(value) for value in found} == {str, int}
+
+
+UNIQUE = UniqueOpts(by_queue=True)
+
+
+@pytest.mark.parametrize("opts", [{}, {"queue": "x"}, [], "mail", InsertOpts])
+def test_what_is_no_insert_opts_is_refused(handle: Script, opts: Any) -> None:
+    client = Client(None)
+    for refused in (
+        lambda: client.insert_tx(handle, Note(), opts),
+        lambda: client.insert_tx(handle, Note(), opts, queue="mail"),
+        lambda: client.insert_many_tx(handle, [InsertManyParams(Note(), opts)]),
+        lambda: client.insert_many_fast_tx(handle, [InsertManyParams(Note(), opts)]),
+    ):
+        with pytest.raises(InvalidJobError, match=r"opts must be river.InsertOpts\(...\), not "):
+            refused()
+    assert handle.asked == []
+
+
+class Model(pydantic.BaseModel):
+    """Can be iterated, and is no list."""
+
+    kind: ClassVar[str] = "model"
+    name: str = "x"
+
+
+def test_one_model_in_the_place_of_a_list_is_refused(handle: Script) -> None:
+    batch: Any = Model()
+    with pytest.raises(InvalidJobError, match="takes a list of args, not one Model"):
+        Client(None).insert_many_tx(handle, batch)

@@ -98,6 +98,28 @@ def test_what_one_statement_takes_is_bounded_by_the_length_of_its_text(sizes: li
     assert [job for part in parts for job in part] == jobs
 
 
+def test_metadata_count_as_much_as_args() -> None:
+    jobs = [params_of("{}") for _ in range(3)]
+    for job in jobs:
+        job.metadata = {"text": "x" * (insert.TEXT // 2)}
+    assert [len(part) for part in insert.chunks(jobs)] == [1, 1, 1]
+
+
+@both_colours
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Los_Angeles"])
+async def test_a_schedule_at_the_edge_of_the_calendar_is_refused_before_it_is_written(
+    way: Way, zone: str, database_url: str, schema: str
+) -> None:
+    url = f"{database_url}%20-cTimeZone%3D{zone}"
+    async with inserting(way, database_url, schema, through=url) as bench:
+        for at in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)):
+            with pytest.raises(InvalidJobError, match=r"scheduled_at .* leads outside of the years 1 to 9999"):
+                await call(bench.client.insert, Note("a"), scheduled_at=at)
+        for at in (datetime(1, 1, 2, 1, tzinfo=UTC), datetime(9999, 12, 30, 23, tzinfo=UTC)):
+            assert (await call(bench.client.insert, Note("a"), scheduled_at=at)).job.scheduled_at == at
+        assert len(bench.jobs.rows()) == 2
+
+
 @pytest.mark.parametrize(
     ("count", "lengths"), [(1, [1]), (insert.ROWS, [insert.ROWS]), (insert.ROWS + 1, [insert.ROWS, 1])]
 )
@@ -225,9 +247,9 @@ def test_the_calls_schedule_wins_over_the_class_whichever_way_it_is_given(databa
         ({"delay": float("nan")}, "delay must be 0 seconds or more"),
         ({"delay": "5"}, "delay must be 0 seconds or more, or such a timedelta, not '5'"),
         ({"delay": True}, "delay must be 0 seconds or more"),
-        ({"delay": float("inf")}, "delay inf leads beyond the year 9999"),
-        ({"delay": 1e12}, "leads beyond the year 9999"),
-        ({"delay": timedelta.max}, "leads beyond the year 9999"),
+        ({"delay": float("inf")}, "delay inf leads outside of the years 1 to 9999"),
+        ({"delay": 1e12}, "leads outside of the years 1 to 9999"),
+        ({"delay": timedelta.max}, "leads outside of the years 1 to 9999"),
         ({"delay": 5, "scheduled_at": datetime(2040, 1, 1, tzinfo=UTC)}, "scheduled_at .* and delay 5 are both given"),
         ({"pending": 1}, "pending must be True or False, not 1"),
         ({"unique": {"by_args": True}}, r"unique must be river.UniqueOpts\(...\), not \{"),

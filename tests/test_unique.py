@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool
 
 import river
 from river import Client, InsertOpts, InvalidJobError, JobArgs, JobState
@@ -147,6 +148,18 @@ def test_the_row_holds_key_and_states_as_river_does(
     assert default.unique_key == row["unique_key"]
     assert row["unique_states"] == "11110101"
     assert jobs.row(wide.id)["unique_states"] == "11111111"
+
+
+def test_a_job_that_is_there_already_and_odd_does_not_make_the_insert_of_others_fail(
+    client: Client, connection: psycopg.Connection[Row], jobs: Jobs, database_url: str, schema: str
+) -> None:
+    job_id = client.insert_tx(connection, Sync(1)).job.id
+    connection.commit()
+    jobs.execute("UPDATE {job} SET metadata = '[]', scheduled_at = 'infinity'")
+    with ConnectionPool(database_url, min_size=1) as pool:
+        results = Client(pool, schema=schema).insert_many([Sync(0), Sync(1), Sync(2)])
+    assert [result.duplicate for result in results] == [False, True, False]
+    assert (results[1].job.id, results[1].job.metadata) == (job_id, {})
 
 
 # When a job blocks others.

@@ -100,6 +100,7 @@ def check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[A
     Raises:
         HandleClosedError: It is closed.
         TransactionRequiredError: It is in autocommit without a transaction, or its transaction has failed.
+        HandleError: It is in pipeline mode, or its encoding is none.
     """
     if connection.closed:
         raise HandleClosedError("the psycopg connection is closed: hand over an open one")
@@ -108,6 +109,9 @@ def check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[A
             "the psycopg connection is in pipeline mode, in which rows and errors come later than they are asked for: "
             "hand it over outside of `with connection.pipeline():`"
         )
+    complaint = encoding_complaint(connection)
+    if complaint:
+        raise HandleError(complaint)
     status = connection.info.transaction_status
     if status is TransactionStatus.INERROR:
         raise TransactionRequiredError(
@@ -119,6 +123,27 @@ def check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[A
             "the psycopg connection is in autocommit and no transaction is open, so the job would be committed by "
             "itself: open one with `with connection.transaction():`"
         )
+
+
+def encoding_complaint(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str | None:
+    """Why text cannot be read on a connection, or None."""
+    if connection.pgconn.parameter_status(b"client_encoding") != b"SQL_ASCII":
+        return None
+    return (
+        "the session's client_encoding is SQL_ASCII, under which psycopg gives bytes for text: set it to utf8, for "
+        "example by ?client_encoding=utf8 in the URL"
+    )
+
+
+def check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a connection of River's own on which text cannot be read.
+
+    Raises:
+        DatabaseError: Its encoding is none.
+    """
+    complaint = encoding_complaint(connection)
+    if complaint:
+        raise DatabaseError(complaint)
 
 
 def connection_settings(pool: ConnectionPool[Any] | AsyncConnectionPool[Any]) -> tuple[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from river.driver import AsyncListener, Notification
 from river.operation import AsyncExecutor, Database, Rows, Statement
 
 from ._common import (
+    check_encoding,
     check_url,
     connecting,
     connection_settings,
@@ -132,12 +133,12 @@ class AsyncPsycopgDriver:
         with errors():
             async with self._checkout() as connection:
                 before = connection.autocommit
-                await connection.set_autocommit(True)
                 try:
+                    # A cancellation may come out of here with the setting made.
+                    await connection.set_autocommit(True)
                     yield AsyncOwnedExecutor(connection)
                 finally:
-                    if not connection.closed:
-                        await connection.set_autocommit(before)
+                    await _restore(connection, before)
 
     @asynccontextmanager
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[AsyncListener]:
@@ -177,6 +178,7 @@ class AsyncPsycopgDriver:
                         await probe.close()
                         await self._pool.open()
                 connection = await stack.enter_async_context(self._pool.connection())
+            check_encoding(connection)
             yield connection
 
     def _leave_another_loop(self, make_pool: Callable[[], AsyncConnectionPool[Any]]) -> None:
@@ -186,6 +188,19 @@ class AsyncPsycopgDriver:
             self._loop, before = loop, self._loop
             if before is not None:
                 self._pool = make_pool()
+
+
+async def _restore(connection: psycopg.AsyncConnection[Any], autocommit: bool) -> None:
+    """Give a connection back as it was, or closed, which the pool replaces."""
+    if connection.closed:
+        return
+    try:
+        await connection.set_autocommit(autocommit)
+    except psycopg.Error:
+        connection.pgconn.finish()
+    except BaseException:
+        connection.pgconn.finish()
+        raise
 
 
 class _AsyncPsycopgListener:

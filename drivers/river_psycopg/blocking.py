@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
@@ -14,6 +15,7 @@ from river.driver import Listener, Notification
 from river.operation import Database, Executor, Rows, Statement
 
 from ._common import (
+    check_encoding,
     check_url,
     connecting,
     connection_settings,
@@ -74,6 +76,7 @@ class PsycopgDriver:
     def __init__(self, pool: ConnectionPool[Any]) -> None:
         self._pool = pool
         self._make_pool: Callable[[], ConnectionPool[Any]] | None = None
+        self._process_id = os.getpid()
 
     @classmethod
     def connect(cls, url: str, *, max_size: int = 10) -> Self:
@@ -107,12 +110,11 @@ class PsycopgDriver:
         """A connection on which each statement commits by itself, in one round trip."""
         with errors(), self._checkout() as connection:
             before = connection.autocommit
-            connection.autocommit = True
             try:
+                connection.autocommit = True
                 yield OwnedExecutor(connection)
             finally:
-                if not connection.closed:
-                    connection.autocommit = before
+                _restore(connection, before)
 
     @contextmanager
     def listen(self, channels: Sequence[str]) -> Generator[Listener]:
@@ -128,6 +130,7 @@ class PsycopgDriver:
     def close(self) -> None:
         """Close the pool, if it was made by `connect`; the next use opens another."""
         if self._make_pool is not None:
+            self._leave_another_process(self._make_pool)
             closing, self._pool = self._pool, self._make_pool()
             closing.close()
 
@@ -135,13 +138,36 @@ class PsycopgDriver:
     def _checkout(self) -> Generator[psycopg.Connection[Any]]:
         with ExitStack() as stack:
             with connecting():
-                if self._make_pool is not None and self._pool.closed:
-                    # A pool says only that it has no connection; this one says why not.
-                    conninfo, _ = connection_settings(self._pool)
-                    psycopg.Connection.connect(conninfo).close()
-                    self._pool.open()
+                if self._make_pool is not None:
+                    self._leave_another_process(self._make_pool)
+                    if self._pool.closed:
+                        # A pool says only that it has no connection; this one says why not.
+                        conninfo, _ = connection_settings(self._pool)
+                        psycopg.Connection.connect(conninfo).close()
+                        self._pool.open()
                 connection = stack.enter_context(self._pool.connection())
+            check_encoding(connection)
             yield connection
+
+    def _leave_another_process(self, make_pool: Callable[[], ConnectionPool[Any]]) -> None:
+        """Begin a pool in this process: after a fork, the parent goes on to use the connections of the other."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            # psycopg does not close, when it forgets them, connections that another process has made.
+            self._pool = make_pool()
+
+
+def _restore(connection: psycopg.Connection[Any], autocommit: bool) -> None:
+    """Give a connection back as it was, or closed, which the pool replaces."""
+    if connection.closed:
+        return
+    try:
+        connection.autocommit = autocommit
+    except psycopg.Error:
+        connection.pgconn.finish()
+    except BaseException:
+        connection.pgconn.finish()
+        raise
 
 
 class _PsycopgListener:

@@ -104,36 +104,52 @@ def begin_autocommit(connection: Connection) -> None:
     _set_isolation_level(connection, "AUTOCOMMIT")
 
 
-def leave_autocommit(connection: Connection) -> bool:
-    """Make the next transaction on a connection of River's own a real one, on an engine in AUTOCOMMIT, too.
+def is_autocommit(connection: Connection) -> bool:
+    """Whether each statement on a connection of River's own commits by itself, as on an engine in AUTOCOMMIT.
 
-    There SQLAlchemy would begin and commit nothing. True if `end_autocommit` has to put it back.
+    There SQLAlchemy would begin and commit nothing.
     """
-    dbapi_connection: Any = connection.connection.dbapi_connection
-    if not connection.dialect.detect_autocommit_setting(dbapi_connection):
-        return False
+    return connection.dialect.detect_autocommit_setting(_dbapi_connection(connection))
+
+
+def leave_autocommit(connection: Connection) -> None:
+    """Make transactions on a connection of River's own real ones, until `end_autocommit`.
+
+    Raises:
+        DatabaseError: The connection is lost.
+    """
     _set_isolation_level(connection, "READ COMMITTED")
-    return True
 
 
 def _set_isolation_level(connection: Connection, level: IsolationLevel) -> None:
-    dbapi_connection: Any = connection.connection.dbapi_connection
+    dialect, dbapi_connection = connection.dialect, _dbapi_connection(connection)
     try:
-        connection.dialect.set_isolation_level(dbapi_connection, level)
+        try:
+            dialect.set_isolation_level(dbapi_connection, level)
+        except Exception:  # noqa: BLE001 - whatever a DB-API says
+            # The host's own events may have begun a transaction, to set up the session; psycopg minds.
+            dbapi_connection.commit()
+            dialect.set_isolation_level(dbapi_connection, level)
     except Exception as error:
         connection.invalidate(error)
         raise DatabaseError(str(error) or type(error).__name__, error_class=ErrorClass.CONNECTION_LOST) from error
+
+
+def _dbapi_connection(connection: Connection) -> Any:
+    return connection.connection.dbapi_connection
 
 
 def end_autocommit(connection: Connection) -> None:
     """Leave the connection as it was; a lost one to the pool, as lost."""
     if connection.invalidated:
         return
-    dbapi_connection: Any = connection.connection.dbapi_connection
     try:
-        connection.dialect.reset_isolation_level(dbapi_connection)
+        connection.dialect.reset_isolation_level(_dbapi_connection(connection))
     except Exception as error:  # noqa: BLE001 - whatever a DB-API says, it cannot be used again
         connection.invalidate(error)
+    except BaseException as error:
+        connection.invalidate(error)  # cancelled half-way: the pool makes another
+        raise
 
 
 def database_error(error: exc.SQLAlchemyError) -> DatabaseError:

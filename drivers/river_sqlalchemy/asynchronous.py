@@ -16,6 +16,7 @@ from ._common import (
     database_of,
     end_autocommit,
     errors,
+    is_autocommit,
     leave_autocommit,
     library_errors,
     shut_down,
@@ -80,20 +81,25 @@ class AsyncSQLAlchemyDriver:
     async def transaction(self) -> AsyncGenerator[AsyncExecutor]:
         """One transaction: committed when left, rolled back when left by an exception."""
         async with self._connected(self._engine.connect()) as connection:
-            was_autocommit = await connection.run_sync(leave_autocommit)
+            if not await connection.run_sync(is_autocommit):
+                async with _begun(connection):
+                    yield AsyncOwnedExecutor(connection, self.database)
+                return
             try:
+                # A cancellation may come out of here with the setting made.
+                await connection.run_sync(leave_autocommit)
                 async with _begun(connection):
                     yield AsyncOwnedExecutor(connection, self.database)
             finally:
-                if was_autocommit:
-                    await connection.run_sync(end_autocommit)
+                await connection.run_sync(end_autocommit)
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncGenerator[AsyncExecutor]:
         """A connection on which each statement commits by itself, in one round trip."""
         async with self._connected(self._engine.connect()) as connection:
-            await connection.run_sync(begin_autocommit)
             try:
+                # A cancellation may come out of here with the setting made.
+                await connection.run_sync(begin_autocommit)
                 yield AsyncOwnedExecutor(connection, self.database)
             finally:
                 await connection.run_sync(end_autocommit)

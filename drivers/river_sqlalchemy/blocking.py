@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
@@ -15,6 +16,7 @@ from ._common import (
     database_of,
     end_autocommit,
     errors,
+    is_autocommit,
     leave_autocommit,
     library_errors,
     shut_down,
@@ -68,6 +70,7 @@ class SQLAlchemyDriver:
         self.supports_listen = can_listen(engine.dialect)
         self._engine = engine
         self._owns_engine = False
+        self._process_id = os.getpid()
 
     @classmethod
     def owning(cls, engine: Engine) -> SQLAlchemyDriver:
@@ -80,20 +83,23 @@ class SQLAlchemyDriver:
     def transaction(self) -> Generator[Executor]:
         """One transaction: committed when left, rolled back when left by an exception."""
         with self._connected(self._engine.connect) as connection:
-            was_autocommit = leave_autocommit(connection)
+            if not is_autocommit(connection):
+                with _begun(connection):
+                    yield OwnedExecutor(connection, self.database)
+                return
             try:
+                leave_autocommit(connection)
                 with _begun(connection):
                     yield OwnedExecutor(connection, self.database)
             finally:
-                if was_autocommit:
-                    end_autocommit(connection)
+                end_autocommit(connection)
 
     @contextmanager
     def autocommit(self) -> Generator[Executor]:
         """A connection on which each statement commits by itself, in one round trip."""
         with self._connected(self._engine.connect) as connection:
-            begin_autocommit(connection)
             try:
+                begin_autocommit(connection)
                 yield OwnedExecutor(connection, self.database)
             finally:
                 end_autocommit(connection)
@@ -113,6 +119,7 @@ class SQLAlchemyDriver:
     def close(self) -> None:
         """Dispose of the engine, if River made it."""
         if self._owns_engine:
+            self._leave_another_process()
             self._engine.dispose()
 
     @contextmanager
@@ -120,9 +127,16 @@ class SQLAlchemyDriver:
         """A connection, from its checkout to its end; errors are River's."""
         with errors(), ExitStack() as stack:
             with library_errors():
+                self._leave_another_process()
                 connection = stack.enter_context(connect())
             # Not around this: an insert's hooks run in here, and may have sockets of their own.
             yield connection
+
+    def _leave_another_process(self) -> None:
+        """Forget an own engine's connections after a fork: the parent goes on to use them."""
+        if self._owns_engine and self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self._engine.dispose(close=False)
 
 
 @contextmanager

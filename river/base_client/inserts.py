@@ -15,7 +15,7 @@ from ..config import ConfigOptions, seconds
 from ..driver import AsyncDriver, AsyncHandle, BlockingHandle, Colour, Driver, adopt
 from ..engine.limiter import NotifyLimiter
 from ..errors import InvalidJobError, SwallowedError, UnknownJobKindError
-from ..insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options, prepare
+from ..insert import InsertManyParams, InsertOptions, InsertOpts, InsertParams, merge_options, options_of, prepare
 from ..job import InsertedRow, InsertResult, Job, JobRow, JobState
 from ..operation import AsyncExecutor, Executor, Operation, run, run_async
 from ..operations import insert
@@ -126,13 +126,13 @@ class Inserts(ClientCore):
         return params
 
     def _prepare_many(self, batch: Iterable[Args | InsertManyParams]) -> list[InsertParams]:
-        if not hasattr(batch, "__iter__"):
+        if not hasattr(batch, "__iter__") or hasattr(batch, "kind"):  # pydantic models can be iterated
             raise InvalidJobError(f"insert_many takes a list of args, not one {type(batch).__qualname__}; see insert")
         now = datetime.now(UTC)
         prepared = [
-            self._prepare(each.args, each.opts or InsertOpts(), now)
+            self._prepare(each.args, options_of(each.opts), now)
             if isinstance(each, InsertManyParams)
-            else self._prepare(each, InsertOpts(), now)
+            else self._prepare(each, options_of(None), now)
             for each in batch
         ]
         if not prepared:

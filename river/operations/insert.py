@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from ..errors import InvalidJobError
-from ..insert import InsertParams
+from ..insert import InsertParams, encode_metadata
 from ..job import InsertedRow
 from ..operation import Operation
 from ..sql import InsertStatements
@@ -13,8 +13,8 @@ from ..sql import InsertStatements
 ROWS = 10_000
 """So many jobs travel in one statement at most."""
 
-TEXT = 64 * 1024 * 1024
-"""And so many characters of their args: PostgreSQL takes a parameter of up to a gigabyte, but has to hold it."""
+TEXT = 16 * 1024 * 1024
+"""And so many characters of their args and metadata: PostgreSQL would take a gigabyte, but has to hold it."""
 
 
 def insert_many(
@@ -51,10 +51,11 @@ def chunks(jobs: Sequence[InsertParams]) -> Iterator[Sequence[InsertParams]]:
     """*jobs* in their order, in parts that one statement can take."""
     begin, text = 0, 0
     for index, job in enumerate(jobs):
-        text += len(job.encoded_args)
+        length = len(job.encoded_args) + (len(encode_metadata(job.metadata)) if job.metadata else 0)
+        text += length
         if index > begin and (index - begin == ROWS or text > TEXT):
             yield jobs[begin:index]
-            begin, text = index, len(job.encoded_args)
+            begin, text = index, length
     yield jobs[begin:]
 
 

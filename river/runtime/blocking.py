@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..errors import ClientStateError
@@ -22,6 +23,7 @@ class _Run:
     """One loop and its thread, from the first call to `close`."""
 
     loop: asyncio.AbstractEventLoop
+    process_id: int = field(default_factory=os.getpid)
     thread: threading.Thread | None = None
     calls: int = 0
     closing: bool = False
@@ -59,7 +61,7 @@ class LoopThread:
         """Stop the loop when nobody waits for it any more, and wait for its thread."""
         with self._changed:
             run, self._run = self._run, None
-            if run is None or run.thread is None:
+            if run is None or run.thread is None or run.process_id != os.getpid():
                 return
             self._changed.wait_for(lambda: run.calls == 0, timeout=10)
             run.closing = True
@@ -67,7 +69,8 @@ class LoopThread:
         run.thread.join(timeout=10)
 
     def _running(self) -> _Run:
-        if self._run is None:
+        # After a fork, the thread is in the parent.
+        if self._run is None or self._run.process_id != os.getpid():
             run = self._run = _Run(asyncio.new_event_loop())
             run.thread = threading.Thread(target=_serve, args=(run,), name="river-loop", daemon=True)
             run.thread.start()
