@@ -88,10 +88,12 @@ class AsyncClient(BaseClient):
         """One job.
 
         Raises:
+            InvalidOptionError: *job_id* is no whole number of at most 64 bits; nothing was sent to the database.
             JobNotFoundError: There is none with this id.
             DatabaseError: The database failed.
         """
-        return await self._query(lambda sql: jobs.get(sql, job_id))
+        checked = values.job_id(job_id)
+        return await self._query(lambda sql: jobs.get(sql, checked))
 
     async def job_list(self, **options: Unpack[JobListOptions]) -> AsyncJobListPage:
         """A page of a list of jobs, and the way to the pages that follow.
@@ -118,11 +120,12 @@ class AsyncClient(BaseClient):
             The job as it is then. Of a running job, ``metadata`` has the time of the request.
 
         Raises:
+            InvalidOptionError: *job_id* is no whole number of at most 64 bits; nothing was sent to the database.
             JobNotFoundError: There is none with this id.
             DatabaseError: The database failed.
         """
-        now = datetime.now(UTC)
-        return await self._query(lambda sql: jobs.cancel(sql, job_id, now))
+        checked, now = values.job_id(job_id), datetime.now(UTC)
+        return await self._query(lambda sql: jobs.cancel(sql, checked, now))
 
     async def job_retry(self, job_id: int) -> JobRow:
         """Make a job available now; one that runs, or is available and due, stays as it is.
@@ -136,11 +139,13 @@ class AsyncClient(BaseClient):
             The job as it is then.
 
         Raises:
+            InvalidOptionError: *job_id* is no whole number of at most 64 bits; nothing was sent to the database.
             JobNotFoundError: There is none with this id.
             UniqueConflictError: Another job has its unique key by now; nothing was written.
             DatabaseError: The database failed.
         """
-        return await self._query(lambda sql: jobs.retry(sql, job_id))
+        checked = values.job_id(job_id)
+        return await self._query(lambda sql: jobs.retry(sql, checked))
 
     async def job_delete(self, job_id: int) -> JobRow:
         """Delete a job that does not run.
@@ -151,11 +156,13 @@ class AsyncClient(BaseClient):
             The job as it was.
 
         Raises:
+            InvalidOptionError: *job_id* is no whole number of at most 64 bits; nothing was sent to the database.
             JobNotFoundError: There is none with this id.
             JobRunningError: It runs; nothing was written.
             DatabaseError: The database failed.
         """
-        return await self._query(lambda sql: jobs.delete(sql, job_id))
+        checked = values.job_id(job_id)
+        return await self._query(lambda sql: jobs.delete(sql, checked))
 
     async def job_delete_many(self, **options: Unpack[JobDeleteOptions]) -> list[JobRow]:
         """Delete jobs that do not run, those with the lowest ids first.
@@ -182,7 +189,8 @@ class AsyncClient(BaseClient):
     ) -> JobRow:
         """Give a job an output, or other metadata, whatever its state.
 
-        Nothing else of it changes; without either, nothing does.
+        Nothing else of it changes; without either, nothing does. Metadata that are no object, as another program may
+        write, become one, which keeps them as "river:odd_metadata".
 
         A cancelled call may have done it all the same.
 
@@ -197,12 +205,13 @@ class AsyncClient(BaseClient):
             The job as it is then.
 
         Raises:
-            InvalidOptionError: A value is no JSON or too large, or a key is River's own; nothing was written.
+            InvalidOptionError: *job_id* is no whole number of at most 64 bits, a value is no JSON or too large, or a
+                key is River's own; nothing was sent to the database.
             JobNotFoundError: There is none with this id.
             DatabaseError: The database failed.
         """
-        patch = patch_of(output, metadata)
-        return await self._query(lambda sql: jobs.update(sql, job_id, patch))
+        checked, patch = values.job_id(job_id), patch_of(output, metadata)
+        return await self._query(lambda sql: jobs.update(sql, checked, patch))
 
     async def queue_get(self, name: str) -> Queue:
         """One queue.

@@ -9,7 +9,10 @@ import msgspec
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """A queue that some client works, or has worked of late. Instants are aware and in UTC.
+    """A queue that some client works, or has worked of late.
+
+    Instants are aware and in UTC. In the place of one that Python cannot hold, such as ``infinity``, stands the first
+    or the last that it can.
 
     Attributes:
         name: Its name.

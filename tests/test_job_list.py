@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from river.listing.where import where_of
 from river.operation import run
 from river.sql import dialect_for
 from tests.support.clients import NATURAL_WAYS, Bench, Jobs, Way, call, jobs_of, made
+from tests.support.handles import KINDS, Kind, opened, settle
 from tests.test_operation import Script, job_row
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "fixtures/list_cursors.json").read_text())
@@ -30,6 +31,9 @@ NOBODY: Any = Client(None)
 
 WAYS = [Way("Client", "ConnectionPool"), Way("AsyncClient", "AsyncEngine-asyncpg")]
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
+
+SHORTEST = timedelta.resolution
+LONGEST = timedelta(hours=1 << 31) - SHORTEST
 
 FINAL = ["cancelled", "completed", "discarded"]
 Lister = Callable[..., list[int]]
@@ -170,6 +174,33 @@ def test_a_job_that_has_no_time_in_the_order_of_a_list_is_no_cursor_for_it() -> 
         JobListing.of({"order_by": "finalized_at", "after": golden_job(5)})
 
 
+MADE_BY_HAND: dict[str, Any] = {"id": 1, "kind": "k", "queue": "q", "sort_field": "scheduled_at", "time": None}
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ({"id": "1"}, "id of a JobListCursor must be the id of a job, a whole number of at most 64 bits, not '1'"),
+        ({"id": True}, "id of .*, not True"),
+        ({"id": 1 << 63}, "id of .*, not 9223372036854775808"),
+        ({"kind": None}, "kind of .* must be a text that PostgreSQL can hold, not None"),
+        ({"queue": b"q"}, "queue of .*, not b'q'"),
+        ({"queue": "\ud800"}, "queue of .* must be a text that PostgreSQL can hold"),
+        ({"sort_field": "priority"}, "sort_field of .* must be one of 'id', 'scheduled_at', .*, not 'priority'"),
+        ({"sort_field": ["id"]}, r"sort_field of .*, not \['id'\]"),
+        ({"time": "2026-06-01T00:00:00Z"}, "time of .* must be None or an aware datetime, .*, not '2026"),
+        ({"time": datetime(2026, 6, 1)}, r"time of .* aware datetime, .*, not datetime.datetime\(2026"),  # noqa: DTZ001
+        ({"time": date(2026, 6, 1)}, r"time of .*, not datetime.date\(2026"),
+        ({"time": datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))}, "in the years 1 to 9999 of UTC"),
+    ],
+    ids=ascii,
+)
+def test_a_cursor_that_is_made_wrongly_by_hand_is_refused_where_it_is_made(member: Any, message: str) -> None:
+    assert JobListCursor(**MADE_BY_HAND).time is None
+    with pytest.raises(InvalidCursorError, match=f"{message}.*: take page.cursor as it is"):
+        JobListCursor(**MADE_BY_HAND | member)
+
+
 # Options.
 
 
@@ -223,6 +254,13 @@ def test_a_job_that_has_no_time_in_the_order_of_a_list_is_no_cursor_for_it() -> 
         ({"where": 'kind = "a'}, 'the string or name that begins with " is never closed'),
         ({"where": "kind = $a$b"}, r"begins with \$a\$ is never closed"),
         ({"where": "true /* a /* b */"}, "a comment is never closed"),
+        ({"where": r"kind = E'a\'"}, "the string or name that begins with E' is never closed"),
+        ({"where": "kind = 'a'\n'b"}, "the string or name that begins with ' is never closed"),
+        ({"where": "kind = E'a'\n'b\\'"}, "the string or name that begins with E' is never closed"),
+        ({"where": "kind = N'a"}, "the string or name that begins with N' is never closed"),
+        ({"where": "kind = U&'a"}, "the string or name that begins with U&' is never closed"),
+        ({"where": "kind = U&'a' -- :\n'b:c'"}, "a U& string with a colon cannot be handed on: use a parameter"),
+        ({"where": "true -- a\r) OR (true"}, r"it has a '\)' too many"),
         ({"where": "id = $1"}, r"\$1 is no parameter here: write :name"),
         ({"where": "kind = U&'a:b'"}, "a U& string with a colon cannot be handed on: use a parameter"),
         ({"where": "a = :a", "where_parameters": {"a": 1j}}, r"where_parameters\['a'\] must be a text, number"),
@@ -230,6 +268,24 @@ def test_a_job_that_has_no_time_in_the_order_of_a_list_is_no_cursor_for_it() -> 
         ({"where": "a = :a", "where_parameters": {"a": 1 << 63}}, "has more than 64 bits"),
         ({"where": "a = :a", "where_parameters": {"a": "\0"}}, "holds U\\+0000"),
         ({"where": "a = :a", "where_parameters": {"a": datetime(2026, 1, 1)}}, "is no aware datetime"),  # noqa: DTZ001
+        (
+            {"where": "a = :a", "where_parameters": {"a": Decimal("sNaN")}},
+            "is a signalling NaN, which numeric does not",
+        ),
+        (
+            {"where": "a = :a", "where_parameters": {"a": Decimal("1E+131072")}},
+            "1E.131072 has more digits than numeric",
+        ),
+        ({"where": "a = :a", "where_parameters": {"a": Decimal("1.1E-16383")}}, "and 16,383 after it: round it"),
+        (
+            {"where": "a = :a", "where_parameters": {"a": Decimal("1" * 131_073)}},
+            r"'a'\] .* 1{57}\.\.\. has more digits",
+        ),
+        (
+            {"where": "a = :a", "where_parameters": {"a": timedelta.max}},
+            "too long for an interval, .* 2,147,483,647 hours",
+        ),
+        ({"where": "a = :a", "where_parameters": {"a": -LONGEST - SHORTEST}}, r"where_parameters\['a'\] .* too long"),
         ({"where": "a = :a", "where_parameters": ["a"]}, "where_parameters must be a mapping of names to values"),
     ],
     ids=str,
@@ -473,6 +529,12 @@ LITERALS = [
     "kind LIKE 'k%%' AND kind LIKE 'k%' AND '100%s:x' <> :noon",
     "kind <> '{schema}' AND '{' <> '}' AND metadata ? 'n'",
     "/* it's :nothing /* nested */ */ :noon = :noon -- isn't :it",
+    "'12'\n':30' = :noon AND 'it''s:'\t-- isn't it:\r\n\n -- :nothing\n'it\\:' = 'it''s:it\\:'",
+    "E'1\\x32:'\n'30\\'' = :noon || '''' AND E'12\\:'\r'30' = :noon",
+    "N'12:30' = :noon AND n'1'\n'2:30' = :noon AND pg_typeof(N':')::text = 'character' AND N'a\\:' = 'a\\:'",
+    "U&'12\\003A'\n'30' = :noon",
+    "true -- isn't :it\r AND '12:30' = :noon",
+    "(SELECT €n = :noon FROM (SELECT '12:30' AS €n) AS x)",
     "(ARRAY[1, 2, 3])[1:2] = ARRAY[1, 2] AND (ARRAY[1, 2, 3])[:2] = ARRAY[1, 2]",
     "(ARRAY[1, 2, 3])[2 : :two] = ARRAY[2]",
     "metadata @? '$.n ? (@ >= 0)' AND metadata ->> 'time' = :noon::text::varchar",
@@ -494,6 +556,13 @@ async def test_a_condition_means_what_it_says_in_sql_whatever_looks_like_a_param
             assert len(await call(bench.client.job_list, **options)) == 0, condition
 
 
+class Quantity(float):
+    """A float that shows itself in its own way, as numpy's do."""
+
+    def __repr__(self) -> str:
+        return f"Quantity({float(self)})"
+
+
 VALUES: list[tuple[object, str]] = [
     ("a 'quoted' \\ % :text {}", "text"),
     (JobState.RUNNING, "text"),
@@ -501,11 +570,18 @@ VALUES: list[tuple[object, str]] = [
     (True, "boolean"),
     (1.5, "double precision"),
     (float("inf"), "double precision"),
+    (Quantity(1.5), "double precision"),
     (Decimal("1.50"), "numeric"),
+    *(
+        (Decimal(text), "numeric")
+        for text in ("9.9E+131071", "-1E-16383", "0E+200000", "0E-200000", "-NaN7", "Infinity")
+    ),
     (datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "timestamp with time zone"),
     (datetime(2026, 1, 2, 3, tzinfo=UTC).astimezone(), "timestamp with time zone"),
     (date(2026, 1, 2), "date"),
     (timedelta(days=-3, microseconds=1), "interval"),
+    (LONGEST, "interval"),
+    (-LONGEST, "interval"),
     (UUID(int=7), "uuid"),
     (["a", "b,c", 'd"e\\'], "text[]"),
     ([1, 2], "bigint[]"),
@@ -541,6 +617,13 @@ def test_a_value_reaches_the_database_as_it_is(ids: Lister, jobs: Jobs) -> None:
         ("tags::text[] = :value", [text]),
         ("metadata = :value", {"a": text}),
         ("created_at > now() - :value", timedelta(hours=1)),
+        ("interval '-1 day -1 hour -0.000001 second' = :value", -timedelta(days=1, hours=1, microseconds=1)),
+        ("extract(epoch FROM :value) = 7730941132800 - 0.000001", LONGEST),
+        ("extract(epoch FROM :value) = -7730941132800 + 0.000001", -LONGEST),
+        ("1.5 = :value", Quantity(1.5)),
+        ("'NaN' = :value", Decimal("-NaN7")),
+        ("0 = :value", Decimal("0E-200000")),
+        ("1e131000 * 1e71 = :value", Decimal("1E+131071")),
         ("CAST(state AS text) = :value", JobState.AVAILABLE),
         ("id = :value", job_id),
     ]:
@@ -571,6 +654,51 @@ def test_what_postgresql_does_not_understand_is_a_database_error(database_url: s
         client.close()
 
 
+NAMES_NO_TABLE = [
+    ("id IN (SELECT id FROM nowhere)", 'relation "nowhere" does not exist'),
+    ("id IN (SELECT id FROM nowhere.river_job)", 'relation "nowhere.river_job" does not exist'),
+    ("nowhere.id = 1", 'missing FROM-clause entry for table "nowhere"'),
+    # River calls it job.
+    ("river_job.id = 1", 'FROM-clause entry for table "river_job"'),
+]
+
+
+@pytest.mark.parametrize("way", NATURAL_WAYS, ids=str)
+async def test_a_condition_that_names_no_table_is_not_taken_for_rivers_own_tables_missing(
+    way: Way, database_url: str, schema: str
+) -> None:
+    async with bench_of(way, database_url, schema) as bench:
+        for condition, said in NAMES_NO_TABLE:
+            with pytest.raises(DatabaseError) as error:
+                await call(bench.client.job_list, where=condition)
+            assert said in str(error.value)
+            assert "River's tables" not in str(error.value), condition
+            assert error.value.sqlstate == "42P01"
+        bench.jobs.execute("ALTER TABLE {job} RENAME TO away")
+        with pytest.raises(DatabaseError, match=f"River's tables are not in the schema '{schema}'"):
+            await call(bench.client.job_list)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_in_the_hosts_transaction_only_a_table_of_rivers_that_is_missing_gets_the_note_that_says_so(
+    kind: Kind, database_url: str, schema: str
+) -> None:
+    cases: list[tuple[str | None, dict[str, Any], bool]] = [
+        (None, {}, True),
+        ("nowhere", {}, True),
+        ("nowhere", {"where": "id IN (SELECT id FROM nowhere)"}, True),
+        *((schema, {"where": condition}, False) for condition, _ in NAMES_NO_TABLE),
+    ]
+    async with opened(kind, database_url) as host:
+        for asked, options, missing in cases:
+            with pytest.raises(Exception, match=r"FROM-clause|does not exist") as error:
+                await settle(Client(None, schema=asked).job_list_tx(host.handle, **options))
+            await host.rollback()
+            notes = "\n".join(error.value.__notes__)
+            assert "roll it back" in notes
+            assert ("River's tables are not where" in notes) is missing, (asked, options)
+
+
 # Odd rows.
 
 
@@ -587,12 +715,81 @@ def test_a_job_that_cannot_be_read_does_not_hide_the_others(page: Callable[..., 
     assert [job.id for job in page(first=1).all()] == [first, odd, never, last]
 
 
-def test_a_list_ordered_by_a_time_that_cannot_be_read_says_so_where_it_would_go_on(
+ODD_TIMES = [
+    "-infinity",
+    "4714-11-24 00:00:00+00 BC",
+    "0044-03-15 12:00:00.000001+00 BC",
+    "0001-01-01 00:00:00+00",
+    "2026-01-01 00:00:00+00",
+    "9999-12-31 23:59:59.999999+00",
+    "10000-01-01 02:00:00+00",
+    "294276-12-31 23:59:59.999999+00",
+    "infinity",
+]
+"""In their order; those in the middle are the ones that Python can hold."""
+
+
+def add_odd(jobs: Jobs, column: str, state: str) -> list[int]:
+    """Jobs with odd times, each twice, so that the id breaks the tie."""
+    finalized = {"finalized_at": "2026-01-01 00:00:00+00"} if state in FINAL else {}
+    return [jobs.add(**{**finalized, "state": state, column: at}) for at in ODD_TIMES for _ in range(2)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
+@pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_times_that_cannot_be_read_hide_no_job_from_all_whatever_page_they_end(
+    database_url: str, schema: str, jobs: Jobs, first: int, zone: str, *, descending: bool
+) -> None:
+    lists: list[tuple[str, str, list[str]]] = [
+        ("scheduled_at", "scheduled_at", ["available"]),
+        ("attempted_at", "time", ["running"]),
+        ("finalized_at", "finalized_at", ["completed"]),
+    ]
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SELECT set_config('TimeZone', %s, false)", [zone])
+        client = Client(None, schema=schema)
+        for column, order_by, states in lists:
+            expected = add_odd(jobs, column, states[0])
+            if column == "attempted_at":
+                expected += [jobs.add(state="running"), jobs.add(state="running")]  # without one, which come last
+            options: Any = {"order_by": order_by, "states": states, "descending": descending, "first": first}
+            page = client.job_list_tx(connection, **options)
+            assert [job.id for job in page.all()] == (expected[::-1] if descending else expected), column
+
+
+@every_way
+async def test_times_that_cannot_be_read_hide_no_job_from_all_in_either_colour(
+    way: Way, database_url: str, schema: str, jobs: Jobs
+) -> None:
+    expected = add_odd(jobs, "scheduled_at", "available")
+    async with bench_of(way, database_url, schema) as bench:
+        page = await call(bench.client.job_list, order_by="scheduled_at", first=1)
+        assert await all_ids(page) == expected
+
+
+def test_a_job_that_is_nested_too_deeply_hides_none_though_its_time_is_odd_as_well(
+    page: Callable[..., JobListPage], jobs: Jobs
+) -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    odd = jobs.add(scheduled_at="infinity", metadata=f'{{"a": {deep}}}')
+    last = jobs.add(scheduled_at="infinity")
+    found = page(first=1, order_by="scheduled_at")
+    assert [job.id for job in found.all()] == [odd, last]
+    assert "scheduled_at: " in found.undecodable[odd]
+    assert "metadata: it is nested too deeply to be read" in found.undecodable[odd]
+
+
+def test_a_page_that_ends_with_a_time_that_cannot_be_read_has_no_cursor_and_says_what_to_do(
     page: Callable[..., JobListPage], jobs: Jobs
 ) -> None:
     jobs.add(metadata="[1]")
     never = jobs.add(scheduled_at="infinity")
-    pages = page(first=1, order_by="scheduled_at")
-    assert [job.id for job in pages] == [1]
-    with pytest.raises(UndecodableJobError, match=f"scheduled_at: .*job {never}"):
-        list(pages.all())
+    before = page(first=1, order_by="scheduled_at")
+    at_never = page(order_by="scheduled_at", after=before.cursor)
+    assert [job.id for job in at_never] == [never]
+    with pytest.raises(UndecodableJobError, match=rf"scheduled_at 'infinity'.* go on with all\(\).*job {never}"):
+        _ = at_never.cursor
+    by_id = page().cursor
+    assert by_id is not None
+    assert by_id.id == never

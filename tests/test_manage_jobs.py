@@ -15,9 +15,12 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import river
-from river import Client, JobNotFoundError, JobState
+from river import AsyncClient, Client, JobNotFoundError, JobState
+from river.driver import adopt
 from river.errors import (
     DatabaseError,
     ErrorClass,
@@ -29,10 +32,14 @@ from river.errors import (
 )
 from river.listing import rfc3339
 from river.listing.values import OUTPUT_MOST_BYTES
+from river.operation import Executor, run
 from tests.support.clients import Bench, Jobs, Row, Way, call, eventually, jobs_of, made
 from tests.support.handles import FEW_KINDS, KINDS, Host, Kind, Mail, Observer, end, opened, settle
 from tests.support.handles import named as with_name
+from tests.support.urls import with_driver
+from tests.test_operation import job_row
 
+JOB = msgspec.json.decode(str(job_row()[0]), type=river.JobRow)
 NOBODY: Any = Client(None)
 """A client that has no database: what it refuses, it refuses before any statement."""
 
@@ -456,6 +463,48 @@ def test_the_largest_output_can_be_stored(database_url: str, schema: str, jobs: 
         )
 
 
+ODD_METADATA: list[tuple[str, dict[str, Any]]] = [
+    ("[1]", {"river:odd_metadata": [1]}),
+    ('["cancel_attempted_at"]', {"river:odd_metadata": ["cancel_attempted_at"]}),
+    ('"a text"', {"river:odd_metadata": "a text"}),
+    ("0", {"river:odd_metadata": 0}),
+    ("false", {"river:odd_metadata": False}),
+    ("null", {}),
+]
+
+
+@pytest.mark.parametrize(("odd", "kept"), ODD_METADATA, ids=[odd for odd, _ in ODD_METADATA])
+@every_way
+async def test_metadata_that_are_no_object_become_one_that_holds_what_is_stored(
+    bench: Bench, jobs: Jobs, odd: str, kept: dict[str, Any]
+) -> None:
+    job_id = add(jobs, "completed", metadata=odd)["id"]
+    updated = await call(bench.client.job_update, job_id, output=1, metadata={"mine": 2})
+    assert updated.metadata == {**kept, "output": 1, "mine": 2} == jobs.row(job_id)["metadata"]
+    again = await call(bench.client.job_update, job_id, output=3)
+    assert again.metadata == {**kept, "output": 3, "mine": 2}
+
+
+@pytest.mark.parametrize(("odd", "kept"), ODD_METADATA, ids=[odd for odd, _ in ODD_METADATA])
+@every_way
+async def test_a_request_to_cancel_is_recorded_whatever_the_metadata_are(
+    bench: Bench, jobs: Jobs, ear: Ear, odd: str, kept: dict[str, Any]
+) -> None:
+    before = add(jobs, "running", metadata=odd)
+    cancelled = await call(bench.client.job_cancel, before["id"])
+    metadata = jobs.row(before["id"])["metadata"]
+    assert cancelled.metadata == metadata
+    assert recent(datetime.fromisoformat(metadata.pop("cancel_attempted_at")))
+    assert metadata == kept
+    assert ear.heard() == told(before)
+    claims = [(before["id"], "2020-01-01T00:00:00Z")]
+    with psycopg.connect(jobs.connection.info.dsn) as connection:
+        executor = adopt(connection)
+        assert isinstance(executor, Executor)
+        asked = run(executor, bench.client.sql("postgresql").job_cancellations(claims))
+    assert asked.keys() == {before["id"]}  # and its client finds it, even if it heard nothing
+
+
 # No such job, and odd ones.
 
 
@@ -476,16 +525,57 @@ async def test_a_job_that_is_not_there_is_not_found_and_nobody_is_told(
     assert ear.heard() == []
 
 
+NO_IDS: list[tuple[object, str]] = [
+    (True, "a whole number, not bool: True; pass job.id"),
+    ("1", r"a whole number, not str: '1'; pass job.id, or int\(text\) of a text"),
+    (None, "a whole number, not NoneType: None"),
+    (1.0, "a whole number, not float: 1.0"),
+    (JOB, "a whole number, not JobRow: <JobRow 1 note available .*; pass job.id"),
+    (1 << 63, "job_id must have at most 64 bits, unlike 9223372036854775808: no job has such an id"),
+    (-(1 << 63) - 1, "job_id must have at most 64 bits, unlike -9223372036854775809"),
+]
+
+
+@pytest.mark.parametrize(("job_id", "message"), NO_IDS, ids=str)
 @pytest.mark.parametrize("method", METHODS)
-def test_what_cannot_be_an_id_is_refused_before_any_statement(method: str, database_url: str, schema: str) -> None:
+async def test_what_cannot_be_an_id_is_refused_before_a_connection_is_taken(
+    method: str, job_id: Any, message: str, database_url: str
+) -> None:
+    options: dict[str, Any] = {"output": 1} if method == "job_update" else {}
+    taken: list[object] = []
+    engine = create_engine(with_driver(database_url, "postgresql+psycopg"))
+    asyncio_engine = create_async_engine(with_driver(database_url, "postgresql+psycopg"))
+    for pool in (engine, asyncio_engine.sync_engine):
+        event.listen(pool, "do_connect", lambda *_: taken.append("a connection"))
+    with pytest.raises(InvalidOptionError, match=message):
+        getattr(Client(engine), method)(job_id, **options)
+    with pytest.raises(InvalidOptionError, match=message):
+        await getattr(AsyncClient(asyncio_engine), method)(job_id, **options)
+    assert taken == []
+
+
+@pytest.mark.parametrize(("job_id", "message"), NO_IDS, ids=str)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", FEW_KINDS, ids=str)
+async def test_in_the_hosts_transaction_what_cannot_be_an_id_is_refused_by_the_call_itself(
+    kind: Kind, method: str, job_id: Any, message: str, database_url: str, schema: str
+) -> None:
     client = Client(None, schema=schema)
+    async with opened(kind, database_url) as host:
+        with pytest.raises(InvalidOptionError, match=message):  # and nothing is awaited
+            getattr(client, f"{method}_tx")(host.handle, job_id)
+        assert [job.id for job in await settle(client.job_list_tx(host.handle))] == []
+
+
+def test_an_integer_of_another_library_is_an_id(database_url: str, schema: str, jobs: Jobs) -> None:
+    class Number:
+        def __index__(self) -> int:
+            return job_id
+
+    job_id, number = jobs.add(), Number()
     with psycopg.connect(database_url) as connection:
-        call_tx = getattr(client, f"{method}_tx")
-        with pytest.raises(InvalidOptionError, match="job_id must have at most 64 bits, unlike 9223372036854775808"):
-            call_tx(connection, 1 << 63)
-        with pytest.raises(TypeError):
-            call_tx(connection, "1")
-        assert connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        for method in METHODS[:3]:
+            assert getattr(Client(None, schema=schema), f"{method}_tx")(connection, number).id == job_id
 
 
 def test_a_job_that_cannot_be_read_can_be_cancelled_retried_updated_and_deleted(
@@ -499,10 +589,10 @@ def test_a_job_that_cannot_be_read_can_be_cancelled_retried_updated_and_deleted(
         job_id = jobs.add(metadata="[1]", queue="mail", scheduled_at="infinity", tags="{{a,b},{c,d}}")
         with pytest.raises(river.UndecodableJobError, match="metadata: "):
             client.job_get(job_id)
-        assert (client.job_cancel(job_id).state, metadata()) == (JobState.CANCELLED, [1])
         assert (client.job_retry(job_id).state, metadata()) == (JobState.AVAILABLE, [1])
-        assert (client.job_update(job_id, output=1).metadata, metadata()) == ({}, [1])
-        assert client.job_delete(job_id).metadata == {}
+        assert client.job_cancel(job_id).state is JobState.CANCELLED
+        assert client.job_update(job_id, output=1).metadata == metadata()
+        assert client.job_delete(job_id).metadata["river:odd_metadata"] == [1]
         odd = jobs.add(metadata="[1]")
         assert [job.id for job in client.job_delete_many(all_jobs=True)] == [odd]
         assert jobs.rows() == []

@@ -22,6 +22,7 @@ WAYS = [Way("Client", "ConnectionPool"), Way("AsyncClient", "AsyncEngine-asyncpg
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+FIRST_OF_ALL, LAST_OF_ALL = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 NAMES = ["mail", "default", "a-b_c", "zoo"]
 
 
@@ -100,6 +101,52 @@ async def test_a_queue_whose_metadata_are_no_object_does_not_hide_the_others(ben
     queues.add("zoo", metadata='{"a": 1}')
     assert [queue.metadata for queue in await call(bench.client.queue_list)] == [{}, {"a": 1}]
     assert (await call(bench.client.queue_get, "mail")).metadata == {}
+
+
+ODD_TIMES = [
+    ("infinity", LAST_OF_ALL),
+    ("-infinity", FIRST_OF_ALL),
+    ("12000-01-01 00:00:00+00", LAST_OF_ALL),
+    ("10000-01-01 02:00:00+00", LAST_OF_ALL),
+    ("0044-03-15 00:00:00+00 BC", FIRST_OF_ALL),
+    ("0001-12-31 23:00:00+00 BC", FIRST_OF_ALL),
+    ("0001-01-03 00:00:00+00", FIRST_OF_ALL + timedelta(days=2)),
+    ("1700-01-02 03:04:05.000006+00", datetime(1700, 1, 2, 3, 4, 5, 6, tzinfo=UTC)),
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
+@pytest.mark.parametrize("column", ["created_at", "updated_at", "paused_at"])
+def test_a_queue_with_a_time_that_python_cannot_hold_has_the_nearest_and_does_not_hide_the_others(
+    database_url: str, schema: str, queues: Queues, column: str, zone: str
+) -> None:
+    client = Client(None, schema=schema)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SELECT set_config('TimeZone', %s, false)", [zone])
+        for n, (at, expected) in enumerate(ODD_TIMES):
+            queues.add(f"{n}", metadata='{"a": 1}')
+            queues.jobs.execute(f"UPDATE {{schema}}.river_queue SET {column} = %s WHERE name = %s", at, f"{n}")
+            queue = client.queue_get_tx(connection, f"{n}")
+            assert (getattr(queue, column), queue.metadata) == (expected, {"a": 1}), at
+            assert queue.paused is (column == "paused_at")
+        listed = client.queue_list_tx(connection)
+    assert [getattr(queue, column) for queue in listed] == [expected for _, expected in ODD_TIMES]
+
+
+@every_way
+async def test_a_queue_that_is_odd_in_every_column_is_read_and_can_be_changed(bench: Bench, queues: Queues) -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    queues.add("mail", "zoo", metadata=f'{{"a": {deep}}}')
+    queues.jobs.execute(
+        "UPDATE {schema}.river_queue SET created_at = '-infinity', paused_at = 'infinity', updated_at = 'infinity'"
+        " WHERE name = 'mail'"
+    )
+    mail, zoo = await call(bench.client.queue_list)
+    assert (mail.created_at, mail.paused_at, mail.updated_at) == (FIRST_OF_ALL, LAST_OF_ALL, LAST_OF_ALL)
+    assert (mail.metadata, zoo.metadata, zoo.updated_at) == ({}, {}, LONG_AGO)
+    assert (await call(bench.client.queue_update, "mail", metadata={"b": 2})).metadata == {"b": 2}
+    await call(bench.client.queue_resume, "mail")
+    assert not (await call(bench.client.queue_get, "mail")).paused
 
 
 # Pause and resume.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -14,9 +15,15 @@ from ..errors import ClientStateError, DatabaseError, ErrorClass, sqlstate_of
 from ..hook import Extensions
 from ..job import Job, JobRow
 from ..operation import AsyncExecutor, Database, Executor, Operation, run, run_async
+from ..shapes import is_mapping
 from ..sql import Dialect, dialect_for
 
 T = TypeVar("T")
+
+_ANY_SCHEMA = "*"
+"""In the place of a schema's name, which it cannot be."""
+
+_OWN_TABLES = "river_(?:job|queue|client|client_queue|leader|migration|notification|python_[a-z_]+)"
 
 
 class ClientCore:
@@ -51,8 +58,8 @@ class ClientCore:
         return dialect
 
     def explain(self, error: DatabaseError) -> None:
-        """Raise a better error than *error*, if it says that River's tables are not there."""
-        if error.error_class is ErrorClass.UNDEFINED_TABLE:
+        """Raise a better error than *error*, if it says that one of River's own tables is not there."""
+        if _lacks_own_table(error, self.config.schema):
             where = f"the schema {self.config.schema!r}" if self.config.schema else "the search_path"
             raise DatabaseError(
                 f"River's tables are not in {where} of this database: make them with `river migrate-up` or "
@@ -86,12 +93,12 @@ class ClientCore:
         executor = adopt(handle)
         made = operation(self.sql(executor.database))
         if isinstance(executor, Executor):
-            with noted():
+            with noted(self.config.schema):
                 return run(executor, made)
         return self._tx_async(executor, made)
 
     async def _tx_async(self, executor: AsyncExecutor, operation: Operation[T]) -> T:
-        with noted():
+        with noted(self.config.schema):
             return await run_async(executor, operation)
         raise AssertionError  # for the checker, to which a context manager might swallow an error
 
@@ -114,17 +121,43 @@ class ClientCore:
 
 
 @contextmanager
-def noted() -> Generator[None]:
-    """Add to an error of the database in a host's transaction what that means; the error itself passes as it is."""
+def noted(schema: str | None = _ANY_SCHEMA) -> Generator[None]:
+    """Add to an error of the database in a host's transaction what that means; the error itself passes as it is.
+
+    Args:
+        schema: Where River's tables are; None if the search_path says. Without it, a table of River's name in any
+            schema counts as River's, which is right where no SQL of the host's is part of the statement.
+    """
     try:
         yield
     except Exception as error:
         state = sqlstate_of(error)
         if state is not None:
             error.add_note("River ran this in your transaction, which has failed with it as a whole: roll it back")
-        if state is not None and ErrorClass.of(state) is ErrorClass.UNDEFINED_TABLE:
+        if _lacks_own_table(error, schema):
             error.add_note(
                 "River's tables are not where this connection looks for them: make them with `river migrate-up` or "
                 "river.Migrator(...).up(), or correct the client's schema option"
             )
         raise
+
+
+def _lacks_own_table(error: Exception, schema: str | None) -> bool:
+    """Whether an error says that a table of River's is not there, rather than one that a condition of the host's names.
+
+    PostgreSQL has one SQLSTATE for a table that is missing and for a name that stands for none of the statement's. Its
+    message, in any language, has the name as the statement has it, and for the latter the keyword FROM.
+    """
+    if ErrorClass.of(sqlstate_of(error) or "") is not ErrorClass.UNDEFINED_TABLE:
+        return False
+    qualifier = {None: "", _ANY_SCHEMA: r"(?:[^\W\d]\w*\.)?"}.get(schema, rf"{schema}\.")
+    return re.search(rf"(?<![\w.]){qualifier}{_OWN_TABLES}(?![\w.])", _message_of(error)) is not None
+
+
+def _message_of(error: Exception) -> str:
+    """What the server said, without the lines after it, which quote the statement; empty where that is about a name."""
+    original: BaseException = getattr(error, "orig", None) or error
+    fields: object = next(iter(original.args), None)
+    whole = fields.get("M") if is_mapping(fields) else original  # pg8000 has the fields of the server's answer
+    message = str(whole).partition("\n")[0]
+    return "" if "FROM" in message else message

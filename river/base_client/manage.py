@@ -33,10 +33,13 @@ class Manages(ClientCore):
         """One job, as the host's transaction sees it.
 
         Raises:
+            InvalidOptionError: *job_id* is no whole number of at most 64 bits. Raised by the call, even where its
+                result is to be awaited.
             JobNotFoundError: There is none with this id.
             HandleError: The handle cannot be used.
         """
-        return self._tx(handle, lambda sql: jobs.get(sql, job_id))
+        checked = values.job_id(job_id)
+        return self._tx(handle, lambda sql: jobs.get(sql, checked))
 
     @overload
     def job_list_tx(self, handle: BlockingHandle, **options: Unpack[JobListOptions]) -> JobListPage: ...
@@ -66,8 +69,8 @@ class Manages(ClientCore):
 
         A worker hears of it at the commit, and until then the job's row is locked.
         """
-        now = datetime.now(UTC)
-        return self._tx(handle, lambda sql: jobs.cancel(sql, job_id, now))
+        checked, now = values.job_id(job_id), datetime.now(UTC)
+        return self._tx(handle, lambda sql: jobs.cancel(sql, checked, now))
 
     @overload
     def job_retry_tx(self, handle: BlockingHandle, job_id: int) -> JobRow: ...
@@ -79,7 +82,8 @@ class Manages(ClientCore):
         If another job has its unique key by now, the library's own error of a unique violation passes, with a note that
         names the job. The transaction has then failed as a whole: roll it back.
         """
-        return self._tx(handle, lambda sql: jobs.retry(sql, job_id))
+        checked = values.job_id(job_id)
+        return self._tx(handle, lambda sql: jobs.retry(sql, checked))
 
     @overload
     def job_delete_tx(self, handle: BlockingHandle, job_id: int) -> JobRow: ...
@@ -87,7 +91,8 @@ class Manages(ClientCore):
     def job_delete_tx(self, handle: AsyncHandle, job_id: int) -> Coroutine[Any, Any, JobRow]: ...
     def job_delete_tx(self, handle: object, job_id: int) -> JobRow | Coroutine[Any, Any, JobRow]:
         """Delete a job that does not run if the host's transaction commits; otherwise as `job_delete`."""
-        return self._tx(handle, lambda sql: jobs.delete(sql, job_id))
+        checked = values.job_id(job_id)
+        return self._tx(handle, lambda sql: jobs.delete(sql, checked))
 
     @overload
     def job_delete_many_tx(self, handle: BlockingHandle, **options: Unpack[JobDeleteOptions]) -> list[JobRow]: ...
@@ -129,8 +134,8 @@ class Manages(ClientCore):
         metadata: Mapping[str, Any] | None = None,
     ) -> JobRow | Coroutine[Any, Any, JobRow]:
         """Give a job an output or other metadata if the host's transaction commits; otherwise as `job_update`."""
-        patch = patch_of(output, metadata)
-        return self._tx(handle, lambda sql: jobs.update(sql, job_id, patch))
+        checked, patch = values.job_id(job_id), patch_of(output, metadata)
+        return self._tx(handle, lambda sql: jobs.update(sql, checked, patch))
 
     @overload
     def queue_get_tx(self, handle: BlockingHandle, name: str) -> Queue: ...
@@ -194,7 +199,7 @@ class Manages(ClientCore):
             assert isinstance(again, Executor)
             return self._page_tx(handle, again, listing)
 
-        with noted():
+        with noted(self.config.schema):
             found = run(executor, jobs.page(self.sql(executor.database), listing))
         return JobListPage(found, listing, following)
 
@@ -204,7 +209,7 @@ class Manages(ClientCore):
             assert isinstance(again, AsyncExecutor)
             return await self._page_tx_async(handle, again, listing)
 
-        with noted():
+        with noted(self.config.schema):
             found = await run_async(executor, jobs.page(self.sql(executor.database), listing))
         return AsyncJobListPage(found, listing, following)
 

@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from ..args import bad_text
 from ..errors import InvalidCursorError
 from ..gojson import Json, dumps
 
@@ -26,6 +27,7 @@ SORT_FIELDS: tuple[SortField, ...] = get_args(SortField)
 YEAR_ONE = datetime(1, 1, 1, tzinfo=UTC)
 """What stands in a cursor for no time."""
 
+_BIGINT = 1 << 63
 _STANDARD_TO_URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -53,6 +55,9 @@ class JobListCursor:
         queue: Its queue.
         sort_field: The order of the list.
         time: The job's time in that order, aware and in UTC. None if it has none, and in the order "id".
+
+    Raises:
+        InvalidCursorError: A value is of another type, the id has more than 64 bits, or the time has no zone.
     """
 
     id: int
@@ -60,6 +65,9 @@ class JobListCursor:
     queue: str
     sort_field: SortField
     time: datetime | None
+
+    def __post_init__(self) -> None:
+        _check(self.id, self.kind, self.queue, self.sort_field, self.time)
 
     def __str__(self) -> str:
         document: dict[str, Json] = {
@@ -102,6 +110,33 @@ def rfc3339(at: datetime) -> str:
     return f"{utc.isoformat(timespec='seconds').partition('.')[0]}{fraction}Z"
 
 
+def _check(job_id: object, kind: object, queue: object, sort_field: object, time: object) -> None:
+    """Refuse a cursor that the host has made itself, and made wrongly."""
+    if not isinstance(job_id, int) or isinstance(job_id, bool) or not -_BIGINT <= job_id < _BIGINT:
+        raise _refused("id", job_id, "the id of a job, a whole number of at most 64 bits")
+    for name, value in (("kind", kind), ("queue", queue)):
+        if not isinstance(value, str) or bad_text(value):
+            raise _refused(name, value, "a text that PostgreSQL can hold")
+    if sort_field not in SORT_FIELDS:
+        raise _refused("sort_field", sort_field, f"one of {', '.join(map(repr, SORT_FIELDS))}")
+    if time is not None and not _is_instant(time):
+        raise _refused("time", time, "None or an aware datetime, in the years 1 to 9999 of UTC")
+
+
+def _is_instant(value: object) -> bool:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        return False
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
+
+
+def _refused(name: str, value: object, rule: str) -> InvalidCursorError:
+    return InvalidCursorError(f"{name} of a JobListCursor must be {rule}, not {value!r}: take page.cursor as it is")
+
+
 def _read(text: object) -> _Document:
     if not isinstance(text, str):
         raise InvalidCursorError(
@@ -119,7 +154,7 @@ def _read(text: object) -> _Document:
         if isinstance(error, InvalidCursorError):
             raise
         raise InvalidCursorError(f"after {_shown(text)} is no cursor ({error}); {_REMEDY}") from error
-    if abs(read.id) >= 1 << 63:
+    if abs(read.id) >= _BIGINT:
         raise InvalidCursorError(f"after {_shown(text)} is no cursor: its id has more than 64 bits; {_REMEDY}")
     return read
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 from ..errors import InvalidCursorError, InvalidOptionError, near
 from ..job import JobRow, JobState
 from . import values
-from .cursor import SORT_FIELDS, YEAR_ONE, JobListCursor, SortField
+from .cursor import SORT_FIELDS, YEAR_ONE, JobListCursor, SortField, rfc3339
 from .where import Where, where_of
 
 T = TypeVar("T")
@@ -105,6 +105,7 @@ class JobListing:
         descending: The other way round.
         first: At most so many jobs.
         after: Where the page before has ended.
+        after_odd: The time of that end as the database writes it, if it is one that no cursor can hold.
     """
 
     filters: JobFilters
@@ -113,6 +114,7 @@ class JobListing:
     descending: bool
     first: int
     after: JobListCursor | None
+    after_odd: str | None = None
 
     @classmethod
     def of(cls, options: JobListOptions) -> JobListing:
@@ -150,12 +152,15 @@ class JobListing:
         return self.column == "attempted_at"
 
     @property
-    def after_time(self) -> datetime | None:
-        """The time after which the page begins; None after a job without one."""
+    def after_time(self) -> str | None:
+        """The time after which the page begins, as text; None after a job without one."""
         if self.after is None or self.column == "id":
             return None
+        if self.after_odd is not None:
+            return self.after_odd
         # A cursor has one text for no time and for the first instant of all, which only a column without nulls settles.
-        return self.after.time if self.nullable else self.after.time or YEAR_ONE
+        time = self.after.time if self.nullable else self.after.time or YEAR_ONE
+        return None if time is None else rfc3339(time)
 
     def cursor_of(self, job: JobRow) -> JobListCursor:
         """The place after *job* in this list."""
@@ -179,7 +184,11 @@ class JobListing:
                 f"after is a cursor of the order {cursor.sort_field!r}, and this list has the order {self.order_by!r}: "
                 f"pass order_by={cursor.sort_field!r}, or begin without it"
             )
-        return replace(self, after=cursor)
+        return replace(self, after=cursor, after_odd=None)
+
+    def following(self, last: JobRow, odd_end: str | None) -> JobListing:
+        """The page after *last*, the last job of this list's page, and its time as text if it cannot be read."""
+        return replace(self, after=self.cursor_of(last), after_odd=odd_end)
 
     def _cursor_of_any(self, job: JobRow) -> JobListCursor:
         cursor = self.cursor_of(job)

@@ -18,10 +18,12 @@ class FoundJobs:
     Attributes:
         jobs: In the order of the list.
         undecodable: Which of them cannot be read as a whole: by id, the column that is at fault, and why.
+        odd_end: The last one's time in that order as the database writes it, if it is one that cannot be read.
     """
 
     jobs: Sequence[JobRow]
     undecodable: Mapping[int, str]
+    odd_end: str | None = None
 
 
 class _Page:
@@ -49,14 +51,18 @@ class _Page:
         """Where this page ends: ``after`` for the next one; None if the page is empty.
 
         Raises:
-            UndecodableJobError: The last job's time in this order cannot be read.
+            UndecodableJobError: The last job's time in this order, ``infinity`` say, is one that no cursor can hold.
+                `all` goes on after it all the same; a page with another ``first`` may end elsewhere.
         """
         if not self.jobs:
             return None
-        last, column = self.jobs[-1], self._listing.column
-        reasons = self.undecodable.get(last.id, "").split("; ")
-        if any(reason.startswith(f"{column}: ") for reason in reasons):
-            raise UndecodableJobError(last.id, "; ".join(reasons))
+        last = self.jobs[-1]
+        if self._found.odd_end is not None:
+            raise UndecodableJobError(
+                last.id,
+                f"{self.undecodable[last.id]}: no cursor can hold the {self._listing.column} {self._found.odd_end!r}, "
+                "with which this page ends; go on with all(), or ask for a page with another first",
+            )
         return self._listing.cursor_of(last)
 
     def __iter__(self) -> Iterator[JobRow]:
@@ -70,7 +76,9 @@ class _Page:
 
     def _following(self) -> JobListing | None:
         """The next page; None if this one has fewer jobs than were asked for, so that nothing follows."""
-        return self._listing.going_on(self.cursor) if len(self) >= self._listing.first else None
+        if len(self) < self._listing.first:
+            return None
+        return self._listing.following(self.jobs[-1], self._found.odd_end)
 
 
 class JobListPage(_Page):
@@ -84,7 +92,7 @@ class JobListPage(_Page):
         """The jobs of this page and of all that follow, each page fetched when the one before is used up.
 
         What changes meanwhile is seen as it is then: ordered by id no job comes twice, but by a time one may whose time
-        has changed.
+        has changed. A job whose time cannot be read, ``infinity`` say, is given where PostgreSQL puts it.
 
         Raises:
             DatabaseError: The database failed; the jobs before were given.
@@ -111,7 +119,7 @@ class AsyncJobListPage(_Page):
         """The jobs of this page and of all that follow, each page fetched when the one before is used up.
 
         What changes meanwhile is seen as it is then: ordered by id no job comes twice, but by a time one may whose time
-        has changed.
+        has changed. A job whose time cannot be read, ``infinity`` say, is given where PostgreSQL puts it.
 
         Raises:
             DatabaseError: The database failed; the jobs before were given.

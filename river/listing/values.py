@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 FIRST_DEFAULT = 100
 _FIRST_MOST = 10_000
+_BIGINT = 1 << 63
 
 OUTPUT_MOST_BYTES = 32 * 1024 * 1024
 """The largest output of a job that River stores, as JSON in UTF-8."""
@@ -37,6 +39,25 @@ def integer(option: str, value: object, lowest: int, highest: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
         raise InvalidOptionError(f"{option} must be a whole number from {lowest:,} to {highest:,}, not {value!r}")
     return int(value)
+
+
+def job_id(value: object) -> int:
+    """*value*, if it can be the id of a job; also one of another library's integers.
+
+    Raises:
+        InvalidOptionError: It is no whole number, or has more than 64 bits.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidOptionError(
+            f"job_id must be the id of a job, a whole number, not {type(value).__qualname__}: {value!r}; pass job.id, "
+            "or int(text) of a text"
+        )
+    number = operator.index(value)
+    if not -_BIGINT <= number < _BIGINT:
+        raise InvalidOptionError(
+            f"job_id must have at most 64 bits, unlike {value!r}: no job has such an id; pass job.id"
+        )
+    return number
 
 
 def first(value: object) -> int:

@@ -8,38 +8,43 @@ library sends the same type. What is left holds no colon that a library could ta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from uuid import UUID
 
 from ..args import bad_text
 from ..errors import InvalidOptionError, near
 from ..operation import Value
-from ..shapes import is_mapping, is_sequence
-from .values import array, json_object
+from ..shapes import is_mapping
+from .parameters import parameter
+
+_LETTER, _DIGIT_TOO = r"[a-zA-Z_\x80-\U0010ffff]", r"[a-zA-Z0-9_\x80-\U0010ffff]"
+_TAG = rf"(?:{_LETTER}{_DIGIT_TOO}*+)?"
+_PLAIN = r"'(?:[^']|'')*+'"
+_ESCAPED = r"'(?:[^'\\]|''|\\.)*+'"
+# Strings with a line break between them, and else only space and line comments, are one, and are all read as the first.
+_BREAK = r"(?:[ \t\f\v]|--[^\n\r]*+)*+[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*+[\n\r])*+"
 
 _TOKEN = re.compile(
-    r"""
-      (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*')
-    | (?P<unicode>[uU]&(?:'(?:[^']|'')*'|"(?:[^"]|"")*"))
-    | (?P<string>'(?:[^']|'')*')
-    | (?P<quoted>"(?:[^"]|"")*")
-    | (?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$)
-    | (?P<line>--[^\n]*)
+    rf"""
+      (?P<escaped>[eE]{_ESCAPED}(?:{_BREAK}{_ESCAPED})*+(?!{_BREAK}'))
+    | (?P<unicode>[uU]&(?:{_PLAIN}(?:{_BREAK}{_PLAIN})*+(?!{_BREAK}')|"(?:[^"]|"")*+"))
+    | (?P<string>[nN]?{_PLAIN}(?:{_BREAK}{_PLAIN})*+(?!{_BREAK}'))
+    | (?P<quoted>"(?:[^"]|"")*+")
+    | (?P<dollar>\$(?P<tag>{_TAG})\$.*?\$(?P=tag)\$)
+    | (?P<line>--[^\n\r]*)
     | (?P<block>/\*)
-    | (?P<open>['"]|\$(?:[^\W\d]\w*)?\$)
-    | (?P<positional>\$\d+)
-    | (?P<word>\w[\w$]*)
+    | (?P<open>[eEnN]?'|[uU]&['"]|"|\${_TAG}\$)
+    | (?P<positional>\$[0-9]+)
+    | (?P<word>{_DIGIT_TOO}(?:{_DIGIT_TOO}|\$)*+)
     | (?P<cast>::|:=)
-    | (?P<name>:(?P<parameter>[^\W\d]\w*))
+    | (?P<name>:(?P<parameter>{_LETTER}{_DIGIT_TOO}*+))
     | (?P<colon>:)
     | (?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPED_COLON = re.compile(r"(\\[^:])|\\?:", re.DOTALL)
+_PARTS = {kind: re.compile(rf"({part})|{_BREAK}") for kind, part in (("escaped", _ESCAPED), ("string", _PLAIN))}
+_ESCAPE = re.compile(r"\\?:|\\.", re.DOTALL)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _CLOSES = {")": "(", "]": "["}
 
@@ -136,7 +141,7 @@ class _Reader:
             self._balance(token)
         if kind == "colon":
             return ": "
-        if kind == "cast" or ":" not in token:
+        if kind is None or kind == "cast" or (":" not in token and kind != "escaped"):
             return token
         if kind == "unicode":
             raise self._refused("a U& string with a colon cannot be handed on: use a parameter")
@@ -151,38 +156,14 @@ class _Reader:
         return self.used[name]
 
     def _cast(self, name: str, value: object) -> str:
-        for types, sql_type, convert in _TYPES:
-            if isinstance(value, types):
-                try:
-                    return self._bound(convert(value), sql_type)
-                except (InvalidOptionError, OverflowError) as error:
-                    raise InvalidOptionError(f"where_parameters[{name!r}] cannot be sent: {error}") from error
-        if value is None:
-            return "NULL"
-        if is_mapping(value):
-            return self._bound(json_object(f"where_parameters[{name!r}]", value), "jsonb")
-        if is_sequence(value):
-            return self._list(name, list(value))
-        raise InvalidOptionError(
-            f"where_parameters[{name!r}] must be a text, number, bool, None, date, aware datetime, timedelta, UUID, a "
-            f"list of texts or of whole numbers, or a mapping for jsonb, not {type(value).__qualname__}"
-        )
-
-    def _list(self, name: str, values: list[object]) -> str:
-        if not values:
-            return "'{}'"  # takes the type that its place asks for
-        if all(isinstance(each, str) for each in values):
-            return self._bound(array(_text(each) for each in values), "text[]")
-        if all(isinstance(each, int) and not isinstance(each, bool) for each in values):
-            return self._bound(array(str(_integer(each)) for each in values), "bigint[]")
-        raise InvalidOptionError(f"where_parameters[{name!r}] must hold texts only, or whole numbers only: {values!r}")
-
-    def _bound(self, value: Value, sql_type: str) -> str:
+        sent = parameter(name, value)
+        if sent is None:
+            return "NULL" if value is None else "'{}'"  # which takes the type that its place asks for
         bound = f"where_{len(self.parameters) + 1}"
-        self.parameters[bound] = value
-        if isinstance(value, str) and sql_type != "text":
-            return f"CAST(CAST(:{bound} AS text) AS {sql_type})"
-        return f"CAST(:{bound} AS {sql_type})"
+        self.parameters[bound] = sent.value
+        if isinstance(sent.value, str) and sent.sql_type != "text":
+            return f"CAST(CAST(:{bound} AS text) AS {sent.sql_type})"
+        return f"CAST(:{bound} AS {sent.sql_type})"
 
     def _balance(self, token: str) -> None:
         if token in "([":
@@ -206,57 +187,27 @@ class _Reader:
         return InvalidOptionError(f"where {self.text!r} cannot be used: {why}")
 
 
-def _without_colons(kind: str | None, token: str) -> str:
+def _without_colons(kind: str, token: str) -> str:
     r"""A string or quoted name written with ``\x3A`` or ``\003A`` for each colon; the same value.
 
     With a space in front, because a type's name may stand there: ``time'12:30'``.
     """
     if kind == "quoted":
         return ' U&"' + token[1:-1].replace("\\", "\\\\").replace(":", r"\003A") + '"'
-    if kind == "escaped":
-        return "E'" + _ESCAPED_COLON.sub(lambda found: found[0] if found[1] else r"\x3A", token[2:-1]) + "'"
     if kind == "dollar":
         content = token[token.index("$", 1) + 1 :]
-        content = content[: content.rindex("$", 0, -1)].replace("'", "''")
-    else:
-        content = token[1:-1]
-    return " E'" + content.replace("\\", "\\\\").replace(":", r"\x3A") + "'"
+        return " E'" + _without_escapes(content[: content.rindex("$", 0, -1)].replace("'", "''")) + "'"
+    parts = [part[1] for part in _PARTS[kind].finditer(token, token.index("'")) if part[1]]
+    if kind == "escaped":
+        return "E" + "\n".join(_ESCAPE.sub(_escape_for_all, part) for part in parts)
+    # N'...' is a short form, of which no other has escapes.
+    return (" NCHAR E" if token[0] in "nN" else " E") + "\n".join(map(_without_escapes, parts))
 
 
-def _text(value: object) -> str:
-    # A member of a StrEnum is a str, and libraries send what its class makes of it.
-    text = "".join(value) if isinstance(value, str) else ""
-    complaint = bad_text(text)
-    if complaint:
-        raise InvalidOptionError(f"{value!r} {complaint}")
-    return text
+def _escape_for_all(found: re.Match[str]) -> str:
+    # Not every library knows that a string which goes on after a line break may hold \'.
+    return r"\x3A" if ":" in found[0] else found[0].replace(r"\'", "''")
 
 
-def _integer(value: object) -> int:
-    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
-        raise InvalidOptionError(f"{value!r} has more than 64 bits")
-    return int(value)
-
-
-def _instant(value: object) -> str:
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise InvalidOptionError(f"{value!r} is no aware datetime, such as datetime.now(UTC)")
-    return value.astimezone(UTC).isoformat()
-
-
-def _interval(value: object) -> str:
-    return f"{value // timedelta(microseconds=1) if isinstance(value, timedelta) else 0} microseconds"
-
-
-# In this order: a bool is an int, and a datetime a date.
-_TYPES: tuple[tuple[type, str, Callable[[object], Value]], ...] = (
-    (bool, "boolean", bool),
-    (int, "bigint", _integer),
-    (float, "double precision", repr),
-    (Decimal, "numeric", str),
-    (str, "text", _text),
-    (datetime, "timestamptz", _instant),
-    (date, "date", str),
-    (timedelta, "interval", _interval),
-    (UUID, "uuid", str),
-)
+def _without_escapes(text: str) -> str:
+    return text.replace("\\", "\\\\").replace(":", r"\x3A")

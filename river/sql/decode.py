@@ -23,9 +23,11 @@ _types = {field.encode_name: field.type for field in msgspec.structs.fields(JobR
 
 _INSTANTS = ("attempted_at", "created_at", "finalized_at", "scheduled_at")
 _ALWAYS_SET = ("created_at", "scheduled_at")
+_QUEUE_INSTANTS = ("created_at", "paused_at", "updated_at")
 _NULL = msgspec.Raw(b"null")
 _EPOCH = msgspec.Raw(b'"1970-01-01T00:00:00Z"')
 _NEUTRAL = {"metadata": msgspec.Raw(b"{}"), "tags": msgspec.Raw(b"[]")}
+_FIRST_OF_ALL, _LAST_OF_ALL = msgspec.Raw(b'"0001-01-01T00:00:00Z"'), msgspec.Raw(b'"9999-12-31T23:59:59.999999Z"')
 
 _TOO_DEEP = f'"{uuid.uuid4().hex}"'
 """Stands where a row was too deep to be read; a text that no row holds."""
@@ -91,14 +93,18 @@ def first_job(rows: Rows) -> JobRow | None:
 def inserted(rows: Rows) -> list[InsertedRow]:
     """Jobs in the statement's order, and whether each was there already, which not every statement has to say.
 
-    Raises:
-        UndecodableJobError: A row cannot be read as a job; the message names the column.
+    With neutral values where a row cannot be read: one that was there already must not make the insert of others fail,
+    which may be committed by now.
     """
-    return [(_whole(row), len(row) > 1 and bool(row[1])) for row in rows]
+    return [(_read(row)[0], len(row) > 1 and bool(row[1])) for row in rows]
 
 
 def queues(rows: Rows) -> list[Queue]:
-    """Queues in the statement's order; metadata that are no object, as other programs may write, are read as empty."""
+    """Queues in the statement's order, whatever other programs have written.
+
+    Metadata that are no object are read as empty, and a time that Python cannot hold as the nearest one that it can: so
+    ``infinity`` stays later than any other, and a queue that is paused since then is paused.
+    """
     return [_queue_of(text(row[0])) for row in rows]
 
 
@@ -109,15 +115,52 @@ def first_queue(rows: Rows) -> Queue | None:
 
 def _queue_of(document: str) -> Queue:
     try:
-        return _queue.decode(document)
-    except msgspec.DecodeError:
-        return _queue.decode(msgspec.json.encode({**_columns.decode(document), "metadata": {}}))
+        try:
+            return _queue.decode(document)
+        except (msgspec.DecodeError, OverflowError):
+            return _salvaged_queue(document)
+    except RecursionError:
+        return _salvaged_queue(pruned(document, 1, _TOO_DEEP))
 
 
-def listed(rows: Rows) -> FoundJobs:
-    """Jobs in the statement's order, and which of them cannot be read as a whole."""
+def _salvaged_queue(document: str) -> Queue:
+    columns = _columns.decode(document)
+    if _reason(columns["metadata"], dict[str, Any]) is not None:
+        columns["metadata"] = _NEUTRAL["metadata"]
+    for name in _QUEUE_INSTANTS:
+        columns[name], reason = _instant(columns[name], datetime | None)
+        if reason is not None:
+            columns[name] = _nearest(columns[name])
+    return _queue.decode(msgspec.json.encode(columns))
+
+
+def _nearest(column: msgspec.Raw) -> msgspec.Raw:
+    """The instant that is nearest to one which Python cannot hold."""
+    written = msgspec.json.decode(column, type=str)
+    early = written.startswith(("-", "0001-")) or written.endswith("BC")
+    return _FIRST_OF_ALL if early else _LAST_OF_ALL
+
+
+def listed(rows: Rows, order: str) -> FoundJobs:
+    """Jobs in the statement's order, and which of them cannot be read as a whole.
+
+    Args:
+        rows: What the statement has found.
+        order: The column by which they are ordered.
+    """
     found = list(map(_read, rows))
-    return FoundJobs([job for job, _ in found], {job.id: reason for job, reason in found if reason is not None})
+    undecodable = {job.id: reason for job, reason in found if reason is not None}
+    odd_end = _odd_time(text(rows[-1][0]), order) if found and found[-1][1] is not None else None
+    return FoundJobs([job for job, _ in found], undecodable, odd_end)
+
+
+def _odd_time(document: str, column: str) -> str | None:
+    """A time of a row as the database writes it, if it is one that cannot be read."""
+    if column not in _INSTANTS:
+        return None
+    written = _columns.decode(pruned(document, 1, _TOO_DEEP))[column]
+    _, reason = _instant(written, datetime | None)
+    return None if reason is None else msgspec.json.decode(written, type=str)
 
 
 def first_salvaged(rows: Rows) -> JobRow | None:
@@ -159,9 +202,10 @@ def _read(row: Row) -> tuple[JobRow, str | None]:
     """A job, and why it could not be read as a whole, if so."""
     document = text(row[0])
     try:
-        return _job.decode(document), None
-    except msgspec.DecodeError:
-        return _salvage(document)
+        try:
+            return _job.decode(document), None
+        except (msgspec.DecodeError, OverflowError):
+            return _salvage(document)
     except RecursionError:
         return _salvage(pruned(document, 2, _TOO_DEEP))
 
@@ -172,9 +216,7 @@ def _salvage(document: str) -> tuple[JobRow, str | None]:
     readable, reasons = dict[str, msgspec.Raw](), list[str]()
     for name, type_ in _types.items():
         column = columns.get(name, _NULL)
-        reason = _reason(column, type_)
-        if reason is not None and name in _INSTANTS:
-            column, reason = _ancient(column, reason)
+        column, reason = _instant(column, type_) if name in _INSTANTS else (column, _reason(column, type_))
         if reason is not None:
             reasons.append(f"{name}: {reason}")
             column = _stand_in(columns) if name in _ALWAYS_SET else _NEUTRAL.get(name, _NULL)
@@ -184,10 +226,7 @@ def _salvage(document: str) -> tuple[JobRow, str | None]:
 
 def _stand_in(columns: dict[str, msgspec.Raw]) -> msgspec.Raw:
     """A time for one that cannot be read: that of the claim, which a claim itself has just written, if there is any."""
-    attempted_at = columns["attempted_at"]
-    reason = _reason(attempted_at, datetime)
-    if reason is not None:
-        attempted_at, reason = _ancient(attempted_at, reason)
+    attempted_at, reason = _instant(columns["attempted_at"], datetime)
     return attempted_at if reason is None else _EPOCH
 
 
@@ -195,14 +234,24 @@ def _reason(column: msgspec.Raw, type_: Any) -> str | None:
     if _TOO_DEEP.encode() in bytes(column):
         return "it is nested too deeply to be read"
     try:
-        msgspec.json.decode(column, type=type_)
+        value = msgspec.json.decode(column, type=type_)
+        if isinstance(value, datetime):
+            value.astimezone(UTC)
     except msgspec.DecodeError as error:
         return str(error).removesuffix(" - at `$`")
+    except OverflowError:
+        return "it is not in the years 1 to 9999 of UTC"
     return None
 
 
-def _ancient(column: msgspec.Raw, reason: str) -> tuple[msgspec.Raw, str | None]:
-    """An instant from before standard time, which has seconds in its offset if the session's zone is a local one."""
+def _instant(column: msgspec.Raw, type_: Any) -> tuple[msgspec.Raw, str | None]:
+    """An instant, and why it cannot be read, if so.
+
+    One from before standard time has seconds in its offset, if the session's zone is a local one.
+    """
+    reason = _reason(column, type_)
+    if reason is None:
+        return column, None
     try:
         instant = datetime.fromisoformat(bytes(column).decode().strip('"')).astimezone(UTC)
     except (ValueError, OverflowError):

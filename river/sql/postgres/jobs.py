@@ -25,8 +25,13 @@ locked AS (
     FOR UPDATE
 )"""
 
-# What the host's code and other programs put there may be anything; only an object can be merged with.
-_MERGED = "CASE WHEN jsonb_typeof(job.metadata) = 'object' THEN job.metadata || {patch} ELSE job.metadata END"
+# What other programs put there may be anything, and only an object can be merged with: so the rest goes into one first,
+# but for null, which says nothing. (No library takes E'river\\x3A' for a parameter.)
+_MERGED = """CASE jsonb_typeof(job.metadata)
+        WHEN 'object' THEN job.metadata
+        WHEN 'null' THEN '{{}}'
+        ELSE jsonb_build_object(E'river\\x3Aodd_metadata', job.metadata)
+    END || {patch}"""
 
 _CANCEL = f"""\
 WITH {_LOCKED},
@@ -121,7 +126,10 @@ class JobStatements(Statements):
         return self._query(_GET, {"id": job_id}, decode.first_job)
 
     def job_cancel(self, job_id: int, attempted_at: str) -> Query[JobRow | None]:
-        """Cancel a job that has not ended, or ask for it if it runs, and tell its client; the job as it is then."""
+        """Cancel a job that has not ended, or ask for it if it runs, and tell its client; the job as it is then.
+
+        Metadata that are no object become one, which keeps them.
+        """
         return self._query(_CANCEL, {"id": job_id, "attempted_at": attempted_at}, decode.first_salvaged)
 
     def job_retry(self, job_id: int) -> Query[JobRow | None]:
@@ -133,5 +141,8 @@ class JobStatements(Statements):
         return self._query(_DELETE, {"id": job_id}, decode.deleted)
 
     def job_update(self, job_id: int, patch: str) -> Query[JobRow | None]:
-        """Put the members of a JSON object into a job's metadata; the job as it is then, or None."""
+        """Put the members of a JSON object into a job's metadata; the job as it is then, or None.
+
+        Metadata that are no object become one, which keeps them.
+        """
         return self._query(_UPDATE, {"id": job_id, "patch": patch}, decode.first_salvaged)

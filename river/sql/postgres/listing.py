@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...job import JobRow, JobState
-from ...listing import FoundJobs, JobDeletion, JobFilters, JobListing, rfc3339
+from ...listing import FoundJobs, JobDeletion, JobFilters, JobListing
 from ...listing.values import array
 from ...operation import Query, Statement, Value
 from .. import decode
@@ -113,7 +113,7 @@ class _Conditions:
             text = f"({column}, id) {beyond} (CAST(CAST(:after_time AS text) AS timestamptz), {after_id})"
             if listing.nullable and not listing.descending:
                 text = f"({text} OR {column} IS NULL)"  # which come last
-            self.add(text, after_id=listing.after.id, after_time=rfc3339(time))
+            self.add(text, after_id=listing.after.id, after_time=time)
         else:
             text = f"{column} IS NULL AND id {beyond} {after_id}"
             self.add(f"({text} OR {column} IS NOT NULL)" if listing.descending else text, after_id=listing.after.id)
@@ -134,7 +134,9 @@ class ListStatements(Statements):
         columns = ("id",) if listing.column == "id" else (listing.column, "id")
         order = ", ".join(f"{column}{direction}" for column in columns)
         text = _LIST.format(conditions=conditions, order=order, **self._names)
-        return Query(Statement(text, {**conditions.parameters, "first": listing.first}, prepared=False), decode.listed)
+        parameters = {**conditions.parameters, "first": listing.first}
+        statement = Statement(text, parameters, prepared=False)
+        return Query(statement, lambda rows: decode.listed(rows, listing.column))
 
     def job_delete_many(self, deletion: JobDeletion) -> Query[list[JobRow]]:
         """Delete the jobs that are wanted, but for those that run or are locked; as they were, by id."""
