@@ -60,8 +60,9 @@ async def test_ten_thousand_jobs_are_inserted_fast_and_counted(way: Way, databas
 @both_colours
 @pytest.mark.parametrize("method", ["insert_many", "insert_many_fast"])
 async def test_more_jobs_than_one_statement_takes_are_inserted_all_or_none(
-    way: Way, method: str, database_url: str, schema: str
+    way: Way, method: str, database_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(insert, "ROWS", 50)
     async with inserting(way, database_url, schema) as bench:
         bench.jobs.execute("ALTER TABLE {job} ADD CONSTRAINT no_bad_queue CHECK (queue <> 'bad')")
         batch: list[Any] = [*notes(2 * insert.ROWS), InsertManyParams(Note("bad"), InsertOpts(queue="bad"))]
