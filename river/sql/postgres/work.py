@@ -57,7 +57,8 @@ _KNOWN_KINDS = """\
 _CLAIM_ANY = _CLAIM.replace("-- KNOWN KINDS --\n", "")
 _CLAIM_KNOWN = _CLAIM.replace("-- KNOWN KINDS --\n", _KNOWN_KINDS)
 
-# When the first job that waits for its time is due: one step into the index of the claim for each priority.
+# When the first job that waits for its time is due, or has just become due: one step into the index of the claim for
+# each priority.
 _DUE_IN = """\
 SELECT CAST(ceil(extract(epoch FROM min(first.scheduled_at) - now()) * 1000) AS bigint)
 FROM (VALUES (CAST(1 AS smallint)), (CAST(2 AS smallint)), (CAST(3 AS smallint)), (CAST(4 AS smallint)))
@@ -68,7 +69,8 @@ CROSS JOIN LATERAL (
     WHERE state = 'available'
         AND queue = CAST(:queue AS text)
         AND priority = priorities.priority
-        AND scheduled_at > now()
+        -- One that has become due since the claim looked must not be missed; the claim is soon repeated for it.
+        AND scheduled_at > now() - interval '2 seconds'
     ORDER BY scheduled_at
     LIMIT 1
 ) AS first
