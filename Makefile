@@ -3,7 +3,8 @@
 #   make demo                  PYTHON=python3.13 make test                  make test PYTEST_FLAGS="-k insert"
 
 PYTHON ?= python3
-PYTEST_FLAGS ?= -n auto
+# One more than there are cores: many tests wait for deadlines and outages.
+PYTEST_FLAGS ?= -n $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 BENCH_FLAGS ?=
 
 VENV = .venv

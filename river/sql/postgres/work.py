@@ -76,17 +76,21 @@ CROSS JOIN LATERAL (
 ) AS first
 """
 
-# The claims that still run and whose cancellation somebody has asked for, and the value that says so.
-_CANCELLATIONS = """\
+# Claims, each as an id and the time of its claim.
+_WANTED = """\
 WITH wanted AS (
     SELECT *
     FROM unnest(
         CAST(CAST(:ids AS text) AS bigint[]),
         CAST(CAST(:attempted_ats AS text) AS timestamptz[])
     ) AS wanted (id, attempted_at)
-)
+)"""
+
+# The claims that still run and whose cancellation somebody has asked for, and the value that says so.
+_CANCELLATIONS = f"""\
+{_WANTED}
 SELECT id, CAST(metadata -> 'cancel_attempted_at' AS text)
-FROM {schema}river_job
+FROM {{schema}}river_job
 WHERE id = ANY(CAST((SELECT array_agg(id) FROM wanted) AS bigint[]))
     AND ((id, attempted_at) IN (SELECT id, attempted_at FROM wanted)) IS TRUE
     AND state IS NOT DISTINCT FROM 'running'
@@ -168,13 +172,7 @@ FROM wanted
 WHERE wanted.id NOT IN (SELECT id FROM done)"""
 
 _COMPLETE_MANY = f"""\
-WITH wanted AS (
-    SELECT *
-    FROM unnest(
-        CAST(CAST(:ids AS text) AS bigint[]),
-        CAST(CAST(:attempted_ats AS text) AS timestamptz[])
-    ) AS wanted (id, attempted_at)
-),
+{_WANTED},
 done AS (
     UPDATE {{schema}}river_job
     SET state = 'completed',
