@@ -21,8 +21,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar, assert_type
 
+import asyncpg
 import psycopg
 import river
+from asyncpg.pool import PoolConnectionProxy
 from psycopg.rows import DictRow, TupleRow
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from sqlalchemy import Connection, Engine
@@ -133,6 +135,9 @@ ASYNCIO = [
     "AsyncConnection",
     "AsyncSession",
     "async_scoped_session[AsyncSession]",
+    "asyncpg.Connection",
+    "asyncpg.Connection[asyncpg.Record]",
+    "PoolConnectionProxy",
     "OwnAsyncHandle",
 ]
 

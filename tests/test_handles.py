@@ -811,14 +811,6 @@ def test_a_connection_of_psycopg2s_own_is_refused(client: river.Client, database
     connection.close()
 
 
-async def test_a_connection_of_asyncpgs_own_is_refused(client: river.Client, database_url: str) -> None:
-    engine = create_async_engine(with_driver(database_url, "postgresql+asyncpg"))
-    async with engine.connect() as connection:
-        raw = (await connection.get_raw_connection()).driver_connection
-        assert refusal(client, raw).startswith("asyncpg.connection.Connection is no")
-    await engine.dispose()
-
-
 # Handles of others.
 
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-PACKAGES = ("river", "river_psycopg", "river_sqlalchemy")
+PACKAGES = ("river", "river_asyncpg", "river_psycopg", "river_sqlalchemy")
 
 DATABASE_LIBRARIES = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg", "pg8000", "sqlalchemy", "alembic")
 
