@@ -271,7 +271,8 @@ def _kind(args: object) -> str:
         raise InvalidJobError(f"{args.__name__} is a class: insert an instance of it")
     if kind is None:
         raise InvalidJobError(
-            f'{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = "..."` in the class'
+            f'{type(args).__qualname__} has no kind: declare `kind: ClassVar[str] = "..."` in the class, or insert '
+            "river.JobArgs(kind, mapping)"
         )
     return _check_kind(kind)
 

@@ -69,7 +69,7 @@ class JobRow(msgspec.Struct, frozen=True):
         attempt: How often the job was claimed; snoozes and interruptions give theirs back.
         attempted_at: When it was last claimed.
         attempted_by: The ids of the clients that claimed it, oldest first; at most the last 100.
-        encoded_args: The args as JSON text, as the database gives it.
+        recorded_args: The args as they came from the database; see `encoded_args`.
         recorded_errors: The elements of ``errors`` as JSON texts; see `errors`.
         scheduled_at: When the job is, or was, due.
         unique_key_text: The unique key as the database prints it; see `unique_key`.
@@ -86,7 +86,7 @@ class JobRow(msgspec.Struct, frozen=True):
     finalized_at: datetime | None
     scheduled_at: datetime
     priority: int
-    encoded_args: Raw = field(name="args")
+    recorded_args: Raw = field(name="args")
     attempted_by: list[str] | None
     recorded_errors: list[Raw] | None = field(name="errors")
     kind: str
@@ -104,7 +104,7 @@ class JobRow(msgspec.Struct, frozen=True):
                 msgspec.structs.force_setattr(self, name, at.astimezone(UTC))
 
     def __repr__(self) -> str:
-        return self._shown(bytes(self.encoded_args)[:200].decode(errors="replace"))
+        return self._shown(bytes(self.recorded_args)[:200].decode(errors="replace"))
 
     def _shown(self, args: str) -> str:
         attempt = f"{self.attempt}/{self.max_attempts}"
@@ -112,6 +112,11 @@ class JobRow(msgspec.Struct, frozen=True):
             f"<{type(self).__name__} {self.id} {self.kind} {self.state.value} queue={self.queue} "
             f"attempt={attempt} args={args}>"
         )
+
+    @property
+    def encoded_args(self) -> str:
+        """The args as JSON text, as the database gives it."""
+        return bytes(self.recorded_args).decode()
 
     @property
     def errors(self) -> list[AttemptError]:

@@ -215,7 +215,7 @@ def test_what_a_hook_changes_is_what_is_written() -> None:
         ["hooked"],
         {"trace": "abc"},
     )
-    assert json.loads(bytes(job.encoded_args)) == {"encrypted": "é"}
+    assert json.loads(job.encoded_args) == {"encrypted": "é"}
 
 
 def setting(**values: Any) -> Callable[[InsertParams], None]:

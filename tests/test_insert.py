@@ -405,7 +405,7 @@ def test_the_result_has_the_hosts_own_args_and_the_row(handle: Script) -> None:
     result = Client(None).insert_tx(Script(inserted), args)
     assert result.job.args is args
     assert isinstance(result.job, JobRow)
-    assert json.loads(bytes(result.job.encoded_args)) == {"number": 3}
+    assert json.loads(result.job.encoded_args) == {"number": 3}
     assert not result.duplicate
 
 
@@ -457,6 +457,13 @@ def test_what_is_no_insert_opts_is_refused(handle: Script, opts: Any) -> None:
     ):
         with pytest.raises(InvalidJobError, match=r"opts must be river.InsertOpts\(...\), not "):
             refused()
+    assert handle.asked == []
+
+
+def test_of_a_refused_batch_a_note_says_which_job_it_is(handle: Script) -> None:
+    with pytest.raises(InvalidJobError) as raised:
+        Client(None).insert_many_tx(handle, [Note(), Note(), InsertManyParams(Note(), InsertOpts(priority=9))])
+    assert raised.value.__notes__ == ["It is job 2 of the batch, counted from 0."]
     assert handle.asked == []
 
 

@@ -70,7 +70,7 @@ def client(schema: str) -> Client:
 
 
 def stored_args(row: JobRow) -> Any:
-    return any_json(bytes(row.encoded_args).decode())
+    return any_json(row.encoded_args)
 
 
 def same(found: Any, wanted: Any) -> bool:

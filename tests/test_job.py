@@ -85,7 +85,7 @@ def test_every_column_is_read() -> None:
         ["a,b", ""],
         {"output": None, "deep": {"a": [1]}},
     )
-    assert json.loads(bytes(row.encoded_args)) == {"a": 1}
+    assert json.loads(row.encoded_args) == {"a": 1}
     assert (row.unique_key, row.unique_states_text) == (b"\x00\xff", "10000001")
     assert row.errors == [
         AttemptError(at=AT, attempt=3, error='worker failed: escaped "detail"', trace="frame one\nframe two")
@@ -274,7 +274,7 @@ def test_several_unreadable_columns_of_one_row_are_all_replaced() -> None:
 def test_args_of_any_shape_are_left_to_their_reader(args: Any) -> None:
     (row,) = claimed(job_row(**CLAIMED, args=args))
     assert isinstance(row, JobRow)
-    assert json.loads(bytes(row.encoded_args)) == args
+    assert json.loads(row.encoded_args) == args
 
 
 @pytest.mark.parametrize("column", ["args", "metadata"])

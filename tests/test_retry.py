@@ -48,7 +48,7 @@ def failed(times: int | None, **columns: Any) -> JobRow:
         "finalized_at": None,
         "scheduled_at": NOW,
         "priority": 1,
-        "encoded_args": msgspec.Raw(b"{}"),
+        "recorded_args": msgspec.Raw(b"{}"),
         "attempted_by": ["me"],
         "recorded_errors": None if times is None else [msgspec.Raw(b"{}")] * times,
         "kind": "note",

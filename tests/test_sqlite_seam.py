@@ -85,7 +85,7 @@ def claim(connection: sa.Connection, limit: int) -> list[Any]:
 
 def test_inserted_jobs_come_back_in_the_order_of_the_batch(connection: sa.Connection) -> None:
     inserted = insert(connection, 3, 1, 2, tags=["first"], metadata={"a": [1, None]})
-    assert [bytes(job.encoded_args) for job in inserted] == [b'{"user_id":3}', b'{"user_id":1}', b'{"user_id":2}']
+    assert [job.encoded_args for job in inserted] == ['{"user_id":3}', '{"user_id":1}', '{"user_id":2}']
     assert [(job.state, job.tags, job.metadata) for job in inserted] == [
         (JobState.AVAILABLE, ["first"], {"a": [1, None]})
     ] * 3

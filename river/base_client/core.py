@@ -86,7 +86,7 @@ class ClientCore:
         """A row as the job of its kind: with args of its worker's class, or plain JSON where there is no worker."""
         registration = self.config.workers.get(row.kind) if self.config.workers else None
         decode = registration.codec.decode if registration else any_json
-        return Job.of(row, decode(bytes(row.encoded_args).decode()))
+        return Job.of(row, decode(row.encoded_args))
 
     def _tx(self, handle: object, operation: Callable[[Dialect], Operation[T]]) -> T | Coroutine[Any, Any, T]:
         """Run an operation in the transaction of a host's handle, in the colour of the handle."""

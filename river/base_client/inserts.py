@@ -129,15 +129,19 @@ class Inserts(ClientCore):
         if not hasattr(batch, "__iter__") or hasattr(batch, "kind"):  # pydantic models can be iterated
             raise InvalidJobError(f"insert_many takes a list of args, not one {type(batch).__qualname__}; see insert")
         now = datetime.now(UTC)
-        prepared = [
-            self._prepare(each.args, options_of(each.opts), now)
-            if isinstance(each, InsertManyParams)
-            else self._prepare(each, options_of(None), now)
-            for each in batch
-        ]
+        prepared = [self._prepare_one(index, each, now) for index, each in enumerate(batch)]
         if not prepared:
             raise InvalidJobError("no jobs to insert: the batch is empty")
         return prepared
+
+    def _prepare_one(self, index: int, job: Args | InsertManyParams, now: datetime) -> InsertParams:
+        try:
+            if isinstance(job, InsertManyParams):
+                return self._prepare(job.args, options_of(job.opts), now)
+            return self._prepare(job, options_of(None), now)
+        except (InvalidJobError, UnknownJobKindError) as error:
+            error.add_note(f"It is job {index} of the batch, counted from 0.")
+            raise
 
     def _write_tx(
         self, handle: object, batch: Sequence[InsertParams], write: Write[T], read: Callable[[T], R]
@@ -219,13 +223,12 @@ def results(batch: Sequence[InsertParams], inserted: Sequence[InsertedRow]) -> l
 
 
 def _stored_args(args: Args, row: JobRow) -> Any:
-    text = bytes(row.encoded_args).decode()
     if row.kind == args.kind:
         with suppress(
             Exception
         ):  # of a class that cannot read what another version of it, or a Go program, has written
-            return codec_of(type(args)).decode(text)
-    return any_json(text)
+            return codec_of(type(args)).decode(row.encoded_args)
+    return any_json(row.encoded_args)
 
 
 def _queues(batch: Sequence[InsertParams]) -> frozenset[str]:

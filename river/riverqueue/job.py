@@ -81,7 +81,7 @@ class Job:
         """The job in a row."""
         return cls(
             id=row.id,
-            args=any_json(bytes(row.encoded_args).decode()),
+            args=any_json(row.encoded_args),
             attempt=row.attempt,
             attempted_at=row.attempted_at,
             attempted_by=row.attempted_by,

@@ -141,7 +141,7 @@ def _middleware(attempt: Attempt) -> AbstractContextManager[object]:
 def _decode(attempt: Attempt) -> Job[Any]:
     row = attempt.row
     try:
-        args = attempt.registration.codec.decode(bytes(row.encoded_args).decode())
+        args = attempt.registration.codec.decode(row.encoded_args)
     except Exception as error:
         raise InvalidArgsError(f"args of {row.kind!r} could not be decoded: {error}") from error
     attempt.job = Job.of(row, args)

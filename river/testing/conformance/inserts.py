@@ -104,7 +104,7 @@ class InsertClaims:
         assert [duplicate for _, duplicate in inserted] == [False] * 3
         for (job, _), row in zip(inserted, await table.jobs(), strict=True):
             assert (job.id, job.state, job.kind) == (row["id"], JobState.AVAILABLE, row["kind"])
-            assert json.loads(bytes(job.encoded_args)) == row["args"]
+            assert json.loads(job.encoded_args) == row["args"]
             assert job.created_at == instant(row["created_at"])
             assert job.scheduled_at == instant(row["scheduled_at"])
             assert (None if job.unique_key is None else key_text(job.unique_key)) == row["unique_key"]

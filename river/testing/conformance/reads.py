@@ -72,7 +72,7 @@ class ReadClaims:
         )
         job = await table.run(jobs.get(table.sql, job_id))
         assert (job.id, job.kind, job.attempt, job.max_attempts, job.priority) == (job_id, "every", 3, 6, 2)
-        assert json.loads(bytes(job.encoded_args)) == {"text": "ü😀"}
+        assert json.loads(job.encoded_args) == {"text": "ü😀"}
         assert (job.attempted_at, job.finalized_at) == (now, now + timedelta(microseconds=1))
         assert (job.created_at, job.scheduled_at) == (now - timedelta(days=1), now - timedelta(hours=1))
         assert (job.attempted_by, job.queue, job.state) == (["one", "two"], "queue_name", JobState.COMPLETED)
