@@ -24,6 +24,7 @@ from river.errors import DatabaseError, ErrorClass, HandleClosedError, HandleErr
 from river.operation import Statement
 from river.testing import conformance
 from river_asyncpg import AsyncpgDriver
+from river_asyncpg.handles import adopt
 from tests.support.clients import DEADLINE_SECONDS, LISTENING, Jobs, Note, eventually, jobs_of, named
 from tests.support.proxy import proxy_to
 
@@ -373,6 +374,22 @@ class TestTheHostsTransaction:
             assert slow.result() == 1
             await client.insert_tx(connection, Note())
         assert len(jobs.rows()) == 1
+
+    async def test_nobody_comes_between_a_statement_that_is_not_kept_and_its_use(self, database_url: str) -> None:
+        async with connected(database_url) as connection, connection.transaction():
+            executor = adopt(connection)
+            assert executor is not None
+            first = asyncio.create_task(executor.execute(Statement("SELECT 1", {}, prepared=False)))
+            await asyncio.sleep(0)  # it has begun
+            refused = 0
+            while not first.done():
+                try:
+                    await executor.execute(Statement("SELECT 2", {}, prepared=False))
+                except asyncpg.InterfaceError:
+                    refused += 1
+                    await asyncio.sleep(0)
+            assert await first == [(1,)]
+            assert refused > 1
 
 
 class TestErrorsOfOurOwnConnections:

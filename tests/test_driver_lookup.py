@@ -122,7 +122,7 @@ def test_anything_else_is_refused_and_told_what_to_give_without_a_password(
         driver_for(source, colour)
     text = str(raised.value)
     assert shown in text
-    assert "give a SQLAlchemy engine, a psycopg pool, a driver of River's, or a URL" in text
+    assert "give a SQLAlchemy engine, a psycopg or asyncpg pool, a driver of River's, or a URL" in text
     assert SECRET not in text
 
 

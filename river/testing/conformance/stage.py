@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -120,8 +121,8 @@ class Stage(Playable):
         return self.at("note")
 
     def name(self) -> str:
-        """A text that nothing else in the schema has."""
-        return f"name {next(_numbers)}"
+        """A text that nothing else on the server has, whoever else runs the suite there."""
+        return f"name {secrets.token_hex(8)}"
 
     def table(self) -> str:
         """The name of a table that is not there yet."""
