@@ -245,8 +245,8 @@ def driver_for(source: object, colour: Colour) -> AnyDriver:
     scheme, is_url, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
     shown = f"{scheme}://..." if is_url else "a str that is no URL" if isinstance(source, str) else repr(type(source))
     raise ConfigurationError(
-        f"no driver can be made of {shown}: give a SQLAlchemy engine, a psycopg or asyncpg pool, a driver of River's, or a "
-        "URL such as postgresql://user@host/database or postgresql+asyncpg://user@host/database"
+        f"no driver can be made of {shown}: give a SQLAlchemy engine, a psycopg or asyncpg pool, a driver of River's, "
+        "or a URL such as postgresql://user@host/database or postgresql+asyncpg://user@host/database"
     )
 
 

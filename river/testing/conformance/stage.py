@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
