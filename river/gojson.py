@@ -32,16 +32,16 @@ Json: TypeAlias = Union[bool, int, float, str, "Sequence[Json]", "Mapping[str, J
 # Half surrogates are among what is special, since they cannot be encoded as UTF-8.
 _SPECIAL = "<>&\u2028\u2029\ud800-\udfff"
 # What is already as Go writes it, in runs as long as they come: nearly always the whole text is one.
-_SAME = r'(?:[{}\[\],:]++|"[^"\\' + _SPECIAL + r']*+"|-?[0-9]++(?![.eE])|true|false|null)++'
+_SAME = r'(?:[{}\[\],:]|"[^"\\' + _SPECIAL + r']*"|-?[0-9]+(?![.eE0-9])|true|false|null)+'
 _NOTHING_TO_DO = re.compile(_SAME)
-_TOKENS = re.compile(rf'({_SAME})|("(?:[^"\\]|\\.)*+")|([-+.0-9eE]++)|\s++')
+_TOKENS = re.compile(rf'({_SAME})|("(?:[^"\\]|\\.)*")|([-+.0-9eE]+)|\s+')
 _TO_ESCAPE = re.compile(f"[{_SPECIAL}]")
 _ESCAPES: dict[int, str] = {
     **{ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"},
     **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
 }
-_PLAIN_NAMES = re.compile(f'[^"\\\\\\x00-\\x1f{_SPECIAL}]*+')
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},:]')
+_PLAIN_NAMES = re.compile(f'[^"\\\\\\x00-\\x1f{_SPECIAL}]*')
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]')
 
 _escaped_as_json = json.JSONEncoder(ensure_ascii=False).encode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -18,26 +18,26 @@ from ..shapes import is_mapping
 from .parameters import parameter
 
 _LETTER, _DIGIT_TOO = r"[a-zA-Z_\x80-\U0010ffff]", r"[a-zA-Z0-9_\x80-\U0010ffff]"
-_TAG = rf"(?:{_LETTER}{_DIGIT_TOO}*+)?"
-_PLAIN = r"'(?:[^']|'')*+'"
-_ESCAPED = r"'(?:[^'\\]|''|\\.)*+'"
+_TAG = rf"(?:{_LETTER}{_DIGIT_TOO}*)?"
+_PLAIN = r"'(?:[^']|'')*'(?!')"
+_ESCAPED = r"'(?:[^'\\]|''|\\.)*'(?!')"
 # Strings with a line break between them, and else only space and line comments, are one, and are all read as the first.
-_BREAK = r"(?:[ \t\f\v]|--[^\n\r]*+)*+[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*+[\n\r])*+"
+_BREAK = r"(?:[ \t\f\v]|--[^\n\r]*(?=[\n\r]|\Z))*[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*[\n\r])*"
 
 _TOKEN = re.compile(
     rf"""
-      (?P<escaped>[eE]{_ESCAPED}(?:{_BREAK}{_ESCAPED})*+(?!{_BREAK}'))
-    | (?P<unicode>[uU]&(?:{_PLAIN}(?:{_BREAK}{_PLAIN})*+(?!{_BREAK}')|"(?:[^"]|"")*+"))
-    | (?P<string>[nN]?{_PLAIN}(?:{_BREAK}{_PLAIN})*+(?!{_BREAK}'))
-    | (?P<quoted>"(?:[^"]|"")*+")
+      (?P<escaped>[eE]{_ESCAPED}(?:{_BREAK}{_ESCAPED})*(?!{_BREAK}'))
+    | (?P<unicode>[uU]&(?:{_PLAIN}(?:{_BREAK}{_PLAIN})*(?!{_BREAK}')|"(?:[^"]|"")*"(?!")))
+    | (?P<string>[nN]?{_PLAIN}(?:{_BREAK}{_PLAIN})*(?!{_BREAK}'))
+    | (?P<quoted>"(?:[^"]|"")*"(?!"))
     | (?P<dollar>\$(?P<tag>{_TAG})\$.*?\$(?P=tag)\$)
     | (?P<line>--[^\n\r]*)
     | (?P<block>/\*)
     | (?P<open>[eEnN]?'|[uU]&['"]|"|\${_TAG}\$)
     | (?P<positional>\$[0-9]+)
-    | (?P<word>{_DIGIT_TOO}(?:{_DIGIT_TOO}|\$)*+)
+    | (?P<word>{_DIGIT_TOO}(?:{_DIGIT_TOO}|\$)*)
     | (?P<cast>::|:=)
-    | (?P<name>:(?P<parameter>{_LETTER}{_DIGIT_TOO}*+))
+    | (?P<name>:(?P<parameter>{_LETTER}{_DIGIT_TOO}*))
     | (?P<colon>:)
     | (?P<other>.)
     """,
