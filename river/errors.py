@@ -230,11 +230,23 @@ _BY_SQLSTATE = {
     "40001": ErrorClass.TRANSIENT,
     "40P01": ErrorClass.TRANSIENT,
     "55P03": ErrorClass.TRANSIENT,
+    "25006": ErrorClass.TRANSIENT,  # read-only: the server is a replica, until a failover is over
+    # Timeouts by which the server ends a session that waits.
+    "25P03": ErrorClass.CONNECTION_LOST,
+    "25P04": ErrorClass.CONNECTION_LOST,
+    "57P05": ErrorClass.CONNECTION_LOST,
     "57P01": ErrorClass.CONNECTION_LOST,
     "57P02": ErrorClass.CONNECTION_LOST,
     "57P03": ErrorClass.CONNECTION_LOST,
+    "57P04": ErrorClass.CONNECTION_LOST,
+    "3D000": ErrorClass.CONNECTION_LOST,
 }
-_BY_SQLSTATE_CLASS = {"08": ErrorClass.CONNECTION_LOST, "53": ErrorClass.TRANSIENT}
+# A login that is refused, 28, may be granted again: while a password is changed, no result may be given up.
+_BY_SQLSTATE_CLASS = {
+    "08": ErrorClass.CONNECTION_LOST,
+    "28": ErrorClass.CONNECTION_LOST,
+    "53": ErrorClass.TRANSIENT,
+}
 
 
 class DatabaseError(RiverError):

@@ -16,8 +16,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
-from river import DatabaseError, ErrorClass, Hook, Job, JobRow, JobSnooze, JobState, WorkContext
+from river import Client, DatabaseError, ErrorClass, Hook, Job, JobRow, JobSnooze, JobState, WorkContext
 from river.driver import AnyDriver, driver_for, is_asyncio
 from river.engine.transition import Persisted, Transition
 from river.operation import Operation, run, run_async
@@ -34,6 +35,7 @@ from tests.support.clients import (
     Jobs,
     Note,
     Way,
+    call,
     eventually,
     jobs_of,
     made,
@@ -461,3 +463,26 @@ async def test_nothing_new_is_claimed_while_too_many_results_wait_to_be_saved(
         unsaved.open.set()
         await bench.jobs.until_all("completed")
     assert len(claimed) == len(set(claimed)) == 40
+
+
+async def test_a_result_outlives_a_failover_during_which_the_server_is_read_only(
+    database_url: str, schema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ConnectionPool(database_url, min_size=1, max_size=1) as pool, jobs_of(database_url, schema) as jobs:
+
+        def switch(setting: str) -> None:
+            with pool.connection() as connection:
+                connection.execute(f"SET default_transaction_read_only = {setting}".encode())
+
+        workers = workers_of("def", lambda _job, _ctx: switch("on"))
+        client = Client(pool, schema=schema, workers=workers, queues={"default": 1}, poll_only=True)
+        job_id = client.insert(Note()).job.id
+        await call(client.start)
+        try:
+            await eventually(lambda: "job results could not be saved yet" in caplog.text, "the server has refused it")
+            assert jobs.row(job_id)["state"] == "running"
+            await asyncio.to_thread(switch, "off")
+            assert (await jobs.until(job_id, "completed"))["attempt"] == 1
+        finally:
+            await asyncio.to_thread(switch, "off")
+            await call(client.stop, timeout=30)

@@ -276,3 +276,14 @@ def assert_reads(plan: list[dict[str, Any]], rows: int) -> None:
     assert "Seq Scan" not in [node["Node Type"] for node in scans]
     read = sum((node.get("Rows Removed by Filter", 0) + node["Actual Rows"]) * node["Actual Loops"] for node in scans)
     assert read <= 5 * rows
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+def test_jobs_of_the_far_future_are_not_read_when_others_fall_due(stale: Stale, mode: str) -> None:
+    dialect = Postgres(stale.jobs.schema)
+    with stale.jobs.connection.transaction(force_rollback=True):
+        stale.jobs.add_many(20_000, state="scheduled")
+        stale.jobs.execute("UPDATE {job} SET scheduled_at = now() + interval '1 year' WHERE state = 'scheduled'")
+        stale.jobs.add_many(10, state="scheduled")
+        assert_reads(explain(stale.jobs, dialect.job_schedule(timedelta(seconds=5), 10_000), mode), 20)
+        assert_reads(explain(stale.jobs, dialect.job_due_unique(timedelta(seconds=5), 500), mode), 20)
