@@ -204,7 +204,9 @@ class Inserts(ClientCore):
 
     def _takes_a_transaction(self, batch: Sequence[InsertParams]) -> bool:
         """Whether an insert can still fail after its first statement; if not, that one commits in one round trip."""
-        return self.extensions.runs_host_code_at_insert or len(list(insert.chunks(batch))) > 1
+        if self.extensions.runs_host_code_at_insert:
+            return True
+        return len(batch) > 1 and len(next(insert.chunks(batch))) < len(batch)
 
 
 def result(args: A, inserted: InsertedRow) -> InsertResult[A]:
